@@ -48,7 +48,6 @@ GIVE_SCOPE = (
     "see what a role `user` or `server_token_scopes` in the hub's configuration takes from them; "
     "then restart these servers"
 )
-GPU_TIMEOUT_S = 5.0
 
 
 def examine(settings: Settings) -> list[HealthFinding]:
@@ -175,9 +174,9 @@ def examine_gpus(settings: Settings) -> Iterator[HealthFinding]:
         driver = open_watched(
             simulated_state=settings.simulated_state,
             gpu_uuids=settings.gpus.uuids or None,
-            limit_s=GPU_TIMEOUT_S,
+            limit_s=settings.gpus.answer_s,
         )
-        driver.check(GPU_TIMEOUT_S)
+        driver.check(settings.gpus.answer_s)
     except DriverMissing as error:
         yield wrong(
             "driver", str(error), "install NVIDIA's driver, or list no gpus.uuids, to simulate GPUs"

@@ -23,6 +23,7 @@ from miglab_pool.worker.health_findings import HealthFinding, fine, judged, wron
 #: From the first on, and before the second: what gpu-host.md says, and why.
 TESTED_ENGINES: tuple[Version, Version] = ((20, 10), (30, 0))
 TESTED_TOOLKITS: tuple[Version, Version] = ((1, 13), (1, 21))
+CDI = "CDI"
 DOCKER_TIMEOUT_S = 5
 TRIAL_TIMEOUT_S = 60
 TOOLKIT_HOOK = "nvidia-container-runtime-hook"
@@ -106,7 +107,7 @@ def of_engine_settings(version: str, info: dict[str, Any]) -> Iterator[HealthFin
             "right to create slices, when it next starts"
         )
         remedy = 'put "features": {"cdi": false} into daemon.json, restart the engine, then the lab'
-        yield wrong("CDI", state, remedy)
+        yield wrong(CDI, state, remedy)
     if info.get("CgroupDriver") == "systemd":
         state = "`systemctl daemon-reload` takes the GPUs from all running containers"
         remedy = (

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from miglab_api.holders import processes_of
@@ -12,7 +12,12 @@ from miglab_hub.prove.host import servers_of
 from miglab_hub.prove.lines import CannotTry, LineAnswer
 from miglab_hub.prove.pace import wait_until
 from miglab_hub.prove.reading import clause_of
-from miglab_hub.prove.servers import NotStartedError, ProofServers, StudentContainer
+from miglab_hub.prove.servers import (
+    NotStartedError,
+    ProofServers,
+    StartRefusedError,
+    StudentContainer,
+)
 from miglab_hub.prove.trial import Trial
 from miglab_pool.gpu.readings import GpuError, InUse, SliceReading
 from miglab_pool.state.proof import ProofSlice
@@ -154,8 +159,11 @@ def _torch(trial: Trial, reading: SliceReading, torch_facts: dict[str, Any]) -> 
 def _refused(servers: ProofServers, reading: SliceReading) -> LineAnswer:
     """Whether an environment variable alone gets a container the slice of another's lease."""
     asks = {"NVIDIA_VISIBLE_DEVICES": str(reading.uuid)}
-    guarded = _sees(servers, reading, asks, is_guarded=True)
-    alone = _sees(servers, reading, asks, is_guarded=False)
+    try:
+        guarded = _sees(servers, reading, asks, is_guarded=True)
+        alone = _sees(servers, reading, asks, is_guarded=False)
+    except NotStartedError as error:
+        return LineAnswer.untried("container-refused", str(error))
     result = (
         f"with the spawner's environment the slice is {_seen(guarded)}, "
         f"by the variable alone {_seen(alone)}"
@@ -171,13 +179,22 @@ def _seen(is_visible: bool) -> str:
 def _sees(
     servers: ProofServers, reading: SliceReading, asks: dict[str, str], *, is_guarded: bool
 ) -> bool:
-    """Whether a container without a lease sees the slice; one that is not started sees nothing."""
+    """Whether a container without a lease sees the slice.
+
+    One whose start the engine refuses sees nothing.
+
+    Raises:
+        NotStartedError: it could not be tried.
+    """
+    container = servers.container_without_lease(reading, asks, is_guarded=is_guarded)
     try:
-        container = servers.container_without_lease(reading, asks, is_guarded=is_guarded)
         with servers.started(container):
-            return str(reading.uuid) in container.run(*LIST_GPUS)[1]
-    except NotStartedError:
+            status, output = container.run(*LIST_GPUS)
+    except StartRefusedError:
         return False
+    if status is None:
+        raise NotStartedError("the engine does not tell how nvidia-smi ended in the container")
+    return str(reading.uuid) in output
 
 
 def _with_program(
@@ -220,14 +237,14 @@ def _event(trial: Trial, container: StudentContainer, reading: SliceReading) -> 
     if event is None:
         return LineAnswer.untried("event-ids", f"no Xid event came within {trial.pace.xid_s:g} s")
     holds = (event.gi_id, event.ci_id) == (reading.gi_id, reading.ci_id)
-    result = f"Xid {event.xid} with ids {event.gi_id} and {event.ci_id}"
+    result = f"Xid {event.number} with ids {event.gi_id} and {event.ci_id}"
     slice_ids = [reading.gi_id, reading.ci_id]
-    facts = {**event._asdict(), "slice": slice_ids, "recovery_action": _action(trial, gpu)}
+    facts = {**asdict(event), "slice": slice_ids, "needs": _needs(trial, gpu)}
     return LineAnswer.judged("event-ids", holds, result, facts=facts)
 
 
-def _action(trial: Trial, gpu: str) -> int | None:
+def _needs(trial: Trial, gpu: str) -> str | None:
     try:
-        return trial.recovery_action(gpu)
+        return trial.needs(gpu)
     except GpuError:
         return None

@@ -127,7 +127,7 @@ def _repeats(readings: Sequence[SliceReading]) -> LineAnswer:
     uuids = {reading.uuid for reading in readings if reading.uuid}
     ids = {(reading.gi_id, reading.ci_id) for reading in readings}
     by_ids = {(reading.gi_id, reading.ci_id, reading.uuid) for reading in readings}
-    result = f"{len(readings)} slices had {len(uuids)} UUID and {len(ids)} pairs of ids"
+    result = f"slices: {len(readings)}, different UUIDs: {len(uuids)}, different ids: {len(ids)}"
     facts = {"uuids": len(uuids), "gi_ids": sorted({reading.gi_id for reading in readings})}
     return LineAnswer.judged("uuid-repeats", len(by_ids) == len(ids), result, facts=facts)
 

@@ -113,6 +113,8 @@ def slice_pids(trial: Trial, reading: SliceReading) -> set[int]:
 
 
 def _idle_gpu(trial: Trial) -> str:
+    if trial.has_lab:  # a whole GPU may be a student's on which nothing runs just now
+        raise CannotTry("a lab lends GPUs with MIG off to students: try it on a host without a lab")
     for uuid, info in trial.infos.items():
         if info.mig is False and trial.driver.gpu_usage(uuid).processes == ():
             return uuid

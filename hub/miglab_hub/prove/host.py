@@ -3,7 +3,6 @@
 import json
 import os
 import platform
-import re
 import shutil
 import subprocess
 import time
@@ -14,14 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from miglab_hub import __version__
+from miglab_hub.mig_capability import CAPABILITY, NODES, why_no_rights
 from miglab_hub.prove.lines import CannotTry, LineAnswer
 from miglab_hub.prove.trial import ContainerSettings, Trial
 
-CAPABILITY = Path("/proc/driver/nvidia/capabilities/mig/config")
-CAPABILITY_NODES = Path("/dev/nvidia-caps")
 CDI_FOLDERS = (Path("/etc/cdi"), Path("/var/run/cdi"))
 CDI_KIND = "nvidia.com/gpu"
-MINOR = re.compile(r"DeviceFileMinor:\s*(\d+)")
+NOT_READ = "the lab asks this engine for the hook, which does not read it"
 TOOLS = ("nvidia-container-cli", "nvidia-ctk")
 ENGINE_S = 10
 DAY_S = 86400.0
@@ -94,12 +92,23 @@ def cdi(trial: Trial) -> Iterator[LineAnswer]:
         return
     newest = min(spec["age_days"] for spec in of_gpus)
     result = f"a specification of {CDI_KIND} exists, {newest} days old"
-    numbers = engine_version(trial)
-    if numbers is None:
+    try:
+        info, numbers = _ask_engine(servers_of(trial))
+    except CannotTry:
         result += ", and no engine says whether it would use it"
-    else:
-        result += "; the lab asks this engine for the hook, which does not read it"
-    yield LineAnswer.judged("cdi", numbers is not None, result, facts=facts)
+        yield LineAnswer.judged("cdi", False, result, facts=facts)
+        return
+    problems = _cdi_problems(str(numbers.get("Version")), info)
+    result = "; ".join([result, *(problems or [NOT_READ])])
+    yield LineAnswer.judged("cdi", not problems, result, facts=facts)
+
+
+def _cdi_problems(version: str, info: dict[str, Any]) -> list[str]:
+    """What doctor finds of an engine and CDI."""
+    from miglab_hub.engine_findings import CDI, of_engine_settings  # Docker's client is installed
+
+    findings = of_engine_settings(version, info)
+    return [finding.found for finding in findings if finding.subject == CDI]
 
 
 def _specification(file: Path) -> dict[str, Any]:
@@ -121,20 +130,10 @@ def mig_rights(trial: Trial) -> Iterator[LineAnswer]:
         raise CannotTry("simulated GPUs need no capability")
     if not CAPABILITY.exists():
         raise CannotTry(f"{CAPABILITY} is not there: no driver, or no GPU with MIG")
-    number = MINOR.search(CAPABILITY.read_text())
-    node = CAPABILITY_NODES / f"nvidia-cap{number[1] if number else 1}"
-    facts = {"is_root": os.geteuid() == 0, "nodes": _nodes()}
-    try:
-        os.close(os.open(node, os.O_RDONLY | os.O_CLOEXEC))
-    except OSError as error:
-        result = f"{node} cannot be opened: {error.strerror}"
-        yield LineAnswer.judged("mig-rights", False, result, facts=facts)
-        return
-    yield LineAnswer.judged("mig-rights", True, f"{node} can be opened", facts=facts)
-
-
-def _nodes() -> list[str]:
-    return sorted(node.name for node in CAPABILITY_NODES.glob("*"))
+    why_not = why_no_rights()
+    facts = {"is_root": os.geteuid() == 0, "nodes": sorted(node.name for node in NODES.glob("*"))}
+    result = why_not or "its device can be opened"
+    yield LineAnswer.judged("mig-rights", not why_not, result, facts=facts)
 
 
 def servers_of(trial: Trial) -> ContainerSettings:
@@ -146,15 +145,6 @@ def servers_of(trial: Trial) -> ContainerSettings:
     if trial.servers is None:
         raise CannotTry(trial.no_servers)
     return trial.servers
-
-
-def engine_version(trial: Trial) -> tuple[int, ...] | None:
-    """Major and minor of the engine; None if it does not say."""
-    try:
-        _, numbers = _ask_engine(servers_of(trial))
-        return tuple(int(part) for part in str(numbers["Version"]).split(".")[:2])
-    except (CannotTry, KeyError, ValueError):
-        return None
 
 
 def _ask_engine(servers: ContainerSettings) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -138,6 +138,9 @@ LINES = (
     Line("process-is-holder", "Run a program in that container, and look for it in NVML's list"),
     Line("event-ids", "Let that program fail, and read the ids in the Xid event"),
     Line("end-to-destroy", "End the container, and time the way to a destroy that succeeds"),
-    Line("as-it-was", "Compare GPUs and containers with those before the run"),
+    Line(
+        "as-it-was",
+        "Compare the GPUs that were cut with those before the run, and look for its containers",
+    ),
 )
 """In the order in which they are tried."""

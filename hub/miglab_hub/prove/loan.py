@@ -57,7 +57,8 @@ def undo(driver: WatchedProofDriver, holders: HostHolders, record: ProofRecord) 
     """Remove a run's containers and destroy its slices; what could not be undone, in words."""
     if record.has_containers and not holders.end_proof(record.run):
         return ["containers that the engine does not say are gone"]
-    return undo_slices(driver, record)
+    problems = undo_slices(driver, record)
+    return [str(error) for errors in problems.values() for error in errors]
 
 
 @contextmanager

@@ -11,10 +11,8 @@ from miglab_pool.gpu.geometry import Geometry, Profile
 from miglab_pool.gpu.proof import CallTimes, error_name, simulated_geometry
 from miglab_pool.gpu.readings import GpuError, GpuInfo
 
-ACTIONS = {0: "none", 1: "reset", 2: "reboot", 3: "drain", 4: "drain and reset"}
-"""NVML's ``GPU_RECOVERY_ACTION_*`` (nvml.h)."""
 SHOWN = 3
-SLOW_S = 1.0  # the pool gives a whole create 20 s, and a create looks its GPU up a few times
+SLOW_S = 1.0  # a create looks its GPU up a few times, and has gpus.change_s (60 s) for all of it
 
 
 def gpus(trial: Trial) -> Iterator[LineAnswer]:
@@ -119,16 +117,13 @@ def health(trial: Trial) -> Iterator[LineAnswer]:
 
 def recovery_action(trial: Trial) -> Iterator[LineAnswer]:
     """Whether each driver tells its recovery action, and wants none."""
-    actions: dict[str, int | None] = {}
-    for uuid in trial.infos:
-        actions[trial.label(uuid)] = trial.recovery_action(uuid)
+    needs = {trial.label(uuid): trial.needs(uuid) for uuid in trial.infos}
     _check_any(trial)
-    if None in actions.values():
+    if None in needs.values():
         raise CannotTry("this GPU or driver does not tell field 230")
-    actions_by_gpu = {gpu: ACTIONS.get(number or 0, str(number)) for gpu, number in actions.items()}
-    result = ", ".join(f"{gpu}: {action}" for gpu, action in actions_by_gpu.items())
+    result = ", ".join(f"{gpu}: {need or 'nothing'}" for gpu, need in needs.items())
     yield LineAnswer.judged(
-        "recovery-action", set(actions.values()) == {0}, result, facts={"actions": actions}
+        "recovery-action", not any(needs.values()), result, facts={"needs": needs}
     )
 
 

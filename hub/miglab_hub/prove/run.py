@@ -108,24 +108,27 @@ def answers_of(step: Step, trial: Trial) -> Iterator[LineAnswer]:
 
 
 def as_it_was(trial: Trial, problems: Sequence[str]) -> LineAnswer:
-    """Whether GPUs and containers are as they were before the run.
+    """Whether the GPUs that were cut are as they were before the run, and no container is left.
+
+    The other GPUs are the pool's, which goes on cutting them meanwhile.
 
     Args:
         trial: after everything was undone.
         problems: what could not be undone.
     """
-    after = lying_there(trial.infos, trial.driver.slices)
+    before = {uuid: before for uuid, before in trial.before.items() if uuid not in trial.barred}
+    after = lying_there({uuid: trial.infos[uuid] for uuid in before}, trial.driver.slices)
     remnants = [
-        f"{trial.label(uuid)}: {len(after[uuid] - slices)} slices more, "
-        f"{len(slices - after[uuid])} fewer"
-        for uuid, slices in trial.before.items()
+        f"{trial.label(uuid)}: slices more: {len(after[uuid] - slices)}, "
+        f"fewer: {len(slices - after[uuid])}"
+        for uuid, slices in before.items()
         if uuid in after and after[uuid] != slices
     ]
-    silent = [f"{trial.label(uuid)} does not answer" for uuid in set(trial.before) - set(after)]
+    silent = [f"{trial.label(uuid)} does not answer" for uuid in before if uuid not in after]
     parts = [*problems, *remnants, *silent]
-    return LineAnswer.judged(
-        "as-it-was", not parts, "; ".join(parts) or "every slice and container is as before"
-    )
+    result = "the GPUs that were cut are as before" if before else "no GPU was cut"
+    result += ", and no container of the run is left"
+    return LineAnswer.judged("as-it-was", not parts, "; ".join(parts) or result)
 
 
 class RunClock:

@@ -36,6 +36,10 @@ class NotStartedError(Exception):
     """The engine did not start a container; the message is the engine's."""
 
 
+class StartRefusedError(NotStartedError):
+    """The engine answered, and refused the start itself."""
+
+
 @dataclass(frozen=True)
 class StudentContainer:
     """A container of a run.
@@ -48,11 +52,15 @@ class StudentContainer:
     api: Any
     id: str
 
-    def run(self, *command: str) -> tuple[int, str]:
-        """Run a command in it; returns its exit status and what it printed."""
+    def run(self, *command: str) -> tuple[int | None, str]:
+        """Run a command in it.
+
+        Returns:
+            Its exit status, None if the engine does not tell, and what it printed.
+        """
         created = self.api.exec_create(self.id, list(command), stderr=True)
         output = self.api.exec_start(created["Id"]).decode(errors="replace")
-        return int(self.api.exec_inspect(created["Id"])["ExitCode"] or 0), output
+        return self.api.exec_inspect(created["Id"])["ExitCode"], output
 
     def begin(self, *command: str) -> None:
         """Run a command in it for which nobody waits."""
@@ -126,10 +134,11 @@ class ProofServers:
         """Start a container, which is removed where the block ends.
 
         Raises:
-            NotStartedError: the engine refuses.
+            StartRefusedError: the engine refuses.
+            NotStartedError: it does not answer.
         """
         try:
-            self._do(lambda: self.api.start(container.id))
+            self._do(lambda: self.api.start(container.id), StartRefusedError)
             yield container
         finally:
             container.remove()
@@ -154,10 +163,10 @@ class ProofServers:
         )
         return StudentContainer(self.api, str(created["Id"]))
 
-    def _do(self, call: Any) -> Any:
+    def _do(self, call: Any, refusal: type[NotStartedError] = NotStartedError) -> Any:
         try:
             return call()
         except APIError as error:
-            raise NotStartedError(str(error.explanation or error)) from error
+            raise refusal(str(error.explanation or error)) from error
         except ENGINE_ERRORS as error:
             raise NotStartedError(f"{type(error).__name__}: {error}") from error

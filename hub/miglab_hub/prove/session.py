@@ -18,7 +18,8 @@ from miglab_pool.state.proof import ProofRecord
 if TYPE_CHECKING:
     from miglab_hub.settings.lab_toml import Settings
 
-LIMIT_S = 60.0  # of a driver call: longer than the pool's, so that a slow one is measured
+LIMIT_S = 60.0  # of a driver call, at least
+PATIENCE = 2  # times as long as the pool waits, so that a call that is slow is measured
 READ_ONLY = "this run reads only"
 NO_LAB = "none"
 OUR_NAMES = {"miglab", "miglab-student", "everyone"}  # the defaults of lab.toml say nothing
@@ -84,7 +85,9 @@ def prove_lab(settings: "Settings", options: Options, show: Show) -> Proof:
     if settings.is_on_slurm:
         raise StartError("the GPUs of a lab on Slurm are Slurm's: miglab prove is for the pool's")
     make_simulated(settings)
-    with _opened(settings.simulated_state, settings.gpus.uuids or None) as driver:
+    with _opened(
+        settings.simulated_state, settings.gpus.uuids or None, limit_of(settings)
+    ) as driver:
         if options.is_read_only:
             proof = _read_only(driver, options, show, settings.simulated_state)
         else:
@@ -111,7 +114,12 @@ def prove_host(options: Options, show: Show) -> Proof:
         GpuError: there is no driver.
     """
     with _opened(None, None) as driver:
-        return _read_only(driver, options, show, None)
+        return _read_only(driver, options, show, None, has_lab=False)
+
+
+def limit_of(settings: "Settings") -> float:
+    """How long a driver call may take, seconds: longer than the lab's pool gives a change."""
+    return max(LIMIT_S, PATIENCE * settings.gpus.change_s)
 
 
 def names_of(settings: "Settings") -> list[str]:
@@ -137,7 +145,12 @@ def _on_loan(
 
 
 def _read_only(
-    driver: WatchedProofDriver, options: Options, show: Show, simulated_state: Path | None
+    driver: WatchedProofDriver,
+    options: Options,
+    show: Show,
+    simulated_state: Path | None,
+    *,
+    has_lab: bool = True,
 ) -> Proof:
     watch = RunClock()
     barred = dict.fromkeys(driver.uuids, READ_ONLY)
@@ -146,6 +159,7 @@ def _read_only(
             barred[uuid] = f"its MIG mode is {'off' if info.mig is False else 'unknown'}"
     journal = Journal(None, ProofRecord(""))
     trial = _trial(driver, barred, journal, options, simulated_state)
+    trial.has_lab = has_lab
     answers = prove(trial, show)
     last = as_it_was(trial, [])
     show(last)
@@ -199,9 +213,9 @@ def _proof(
 
 @contextmanager
 def _opened(
-    simulated_state: Path | None, gpu_uuids: Sequence[str] | None
+    simulated_state: Path | None, gpu_uuids: Sequence[str] | None, limit_s: float = LIMIT_S
 ) -> Iterator[WatchedProofDriver]:
-    driver = open_for_proof(simulated_state=simulated_state, gpu_uuids=gpu_uuids, limit_s=LIMIT_S)
+    driver = open_for_proof(simulated_state=simulated_state, gpu_uuids=gpu_uuids, limit_s=limit_s)
     try:
         yield driver
     finally:

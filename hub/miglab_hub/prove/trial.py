@@ -89,6 +89,8 @@ class Trial:
         servers: how students' containers are started; None with ``no_servers`` saying why.
         runs_programs: whether a CUDA program of this host may be run on an idle GPU.
         simulated_state: the folder of the simulated machine.
+        before: what lay on each GPU at first.
+        has_lab: whether the GPUs are a lab's, whose students may use those that are barred.
     """
 
     driver: WatchedProofDriver
@@ -102,6 +104,7 @@ class Trial:
     runs_programs: bool = False
     simulated_state: Path | None = None
     before: Mapping[str, frozenset[ProofSlice]] = field(default_factory=dict)
+    has_lab: bool = True
 
     @property
     def free(self) -> list[str]:
@@ -130,7 +133,7 @@ class Trial:
             GpuError: the GPU does not answer.
         """
         profiles = self.infos[uuid].geometry.profiles
-        plain = [profile for profile in profiles if "+" not in profile.name]
+        plain = [profile for profile in profiles if profile.is_plain]
         for profile in sorted(plain, key=lambda p: (p.size, p.compute_slices)):
             for place in self.free_placements(uuid, profile):
                 return ProofSlice(uuid, profile.name, place.start, place.size)
@@ -157,9 +160,9 @@ class Trial:
             if not undo_slices(self.driver, undone):
                 self.journal.withdraw(*places)
 
-    def recovery_action(self, uuid: str) -> int | None:
+    def needs(self, uuid: str) -> str | None:
         """What the GPU's driver wants an operator to do; None if it does not tell."""
-        return self.driver.ask(uuid, lambda d: d.recovery_action(uuid))
+        return self.driver.ask(uuid, lambda d: d.needs(uuid))
 
     def create(self, place: ProofSlice) -> tuple[SliceReading, CallTimes]:
         """Make a slice at an announced placement.

@@ -14,8 +14,6 @@ from miglab_pool.worker.worker import boot_id_or_unknown
 
 log = logging.getLogger(__name__)
 
-ANSWER_S = 5.0
-
 
 def geometries(settings: Settings) -> list[Geometry] | None:
     """How the lab's GPUs can be cut; the simulated ones are made when missing.
@@ -31,7 +29,7 @@ def geometries(settings: Settings) -> list[Geometry] | None:
         driver = open_watched(
             simulated_state=settings.simulated_state,
             gpu_uuids=settings.gpus.uuids or None,
-            limit_s=ANSWER_S,
+            limit_s=settings.gpus.answer_s,
         )
         try:
             gpus = driver.gpus()

@@ -94,7 +94,7 @@ class Driver:
             remembered: what drivers before it left, to which it adds.
 
         Raises:
-            GpuError: no driver, or a listed GPU cannot be opened.
+            GpuError: there is no driver, or a listed GPU is not on this host.
         """
         remembered = remembered or Remembered()
         self.simulated: bool = getattr(nvml, "simulated", False)
@@ -126,8 +126,8 @@ class Driver:
         """What a GPU is; one that was seen and is now lost has its mode unknown.
 
         Raises:
-            GpuError: it cannot be read and never could, or MIG is on and no profile is listed:
-                such a GPU must not pass for one without MIG.
+            GpuError: it cannot be read and never could, or it has a MIG mode and no profile is
+                listed: such a GPU must not pass for one that cannot do MIG.
         """
         task = f"read the MIG mode of {gpu_uuid}"
         try:
@@ -141,9 +141,9 @@ class Driver:
             return self._infos[gpu_uuid]
         if mode is None:
             return info
-        if mode[0] and not info.geometry.profiles:
-            del self._infos[gpu_uuid]  # it is asked again
-            raise UnknownGpuError(f"MIG is on on {gpu_uuid}, and NVML lists no profile of it.")
+        if not info.geometry.profiles:  # which it lists with MIG off, too
+            self._infos.pop(gpu_uuid, None)  # it is asked again
+            raise UnknownGpuError(f"{gpu_uuid} can do MIG, and NVML lists no profile of it.")
         return replace(info, mig=bool(mode[0]), mig_pending=bool(mode[1]))
 
     def slices(self, gpu_uuid: str) -> list[SliceReading]:

@@ -139,7 +139,7 @@ class XidWatch:
                 if isinstance(error, GpuLost):
                     raise
                 return False
-            seen.append(_xid_of(event))
+            seen.append(xid_of(event))
         return True
 
 
@@ -178,7 +178,7 @@ def judge(
             "back, have it replaced."
         )
     if ecc_errors is None and xids is None:
-        return None, "This GPU reports neither Xid faults nor memory "
+        return None, "This GPU reports neither Xid faults nor memory errors."
     return True, ""
 
 
@@ -235,7 +235,8 @@ def faults_in_words(xids: Iterable[Xid]) -> str:
     )
 
 
-def _xid_of(event: Any) -> Xid:
+def xid_of(event: Any) -> Xid:
+    """The fault of an NVML event."""
     gi_id, ci_id = (
         None if number == NO_ID else int(number)
         for number in (event.gpuInstanceId, event.computeInstanceId)

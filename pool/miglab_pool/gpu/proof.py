@@ -11,20 +11,19 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import pynvml
 
 from miglab_pool.gpu.driver import Driver
 from miglab_pool.gpu.geometry import Geometry, Placement, Profile
+from miglab_pool.gpu.health import read_needs, xid_of
 from miglab_pool.gpu.nvml import call, mig_devices, read
-from miglab_pool.gpu.readings import GpuError, SliceReading
+from miglab_pool.gpu.readings import GpuError, SliceReading, Xid
 from miglab_pool.gpu.watched import WatchedDriver, open_gpus
 
 T = TypeVar("T")
 
-RECOVERY_ACTION = 230  # nvml.h: NVML_FI_DEV_GET_GPU_RECOVERY_ACTION
-NO_ID = 0xFFFFFFFF  # nvml.h: what an event says of an instance that it does not know
 NOT_THERE = 99  # no GPU instance gets so high an id
 PARTS = {
     "nvmlDeviceGetHandleByUUID": "lookup",
@@ -53,14 +52,6 @@ class CallTimes:
 
     total_s: float
     parts_s: Mapping[str, float]
-
-
-class XidReading(NamedTuple):
-    """An Xid event; an id is None where NVML does not know it."""
-
-    xid: int
-    gi_id: int | None
-    ci_id: int | None
 
 
 class TimedNvml:
@@ -152,19 +143,9 @@ class ProofDriver(Driver):
 
     # -- what the pool does not ask -----------------------------------------------------------
 
-    def recovery_action(self, gpu_uuid: str) -> int | None:
-        """What the driver asks an operator to do: NVML's ``GPU_RECOVERY_ACTION_*``.
-
-        Returns:
-            None if this GPU or driver does not tell.
-        """
-        action = f"read the recovery action of {gpu_uuid}"
-        values = read(
-            action, self._timed.nvmlDeviceGetFieldValues, self._open(gpu_uuid), [RECOVERY_ACTION]
-        )
-        if values is None or values[0].nvmlReturn != pynvml.NVML_SUCCESS:
-            return None
-        return int(values[0].value.uiVal)
+    def needs(self, gpu_uuid: str) -> str | None:
+        """What the driver wants an operator to do; see `read_needs`."""
+        return read_needs(self._timed, self._open(gpu_uuid), gpu_uuid)
 
     def create_anywhere(self, gpu_uuid: str, profile: Profile) -> tuple[int, Placement]:
         """Make a GPU instance, without a compute instance, where the driver likes.
@@ -216,18 +197,13 @@ class ProofDriver(Driver):
         kinds = pynvml.nvmlEventTypeXidCriticalError
         call("watch for Xid faults", nvml.nvmlDeviceRegisterEvents, gpu, kinds, self._listening)
 
-    def next_xid(self, limit_s: float) -> XidReading | None:
+    def next_xid(self, limit_s: float) -> Xid | None:
         """The next Xid event since `listen`; None if none comes in time."""
         try:
             event = self._timed.nvmlEventSetWait_v2(self._listening, int(1000 * limit_s))
         except pynvml.NVMLError_Timeout:
             return None
-        gi_id, ci_id = int(event.gpuInstanceId), int(event.computeInstanceId)
-        return XidReading(
-            int(event.eventData),
-            None if gi_id == NO_ID else gi_id,
-            None if ci_id == NO_ID else ci_id,
-        )
+        return xid_of(event)
 
     def _open(self, gpu_uuid: str) -> Any:
         return call(f"open GPU {gpu_uuid}", self._timed.nvmlDeviceGetHandleByUUID, gpu_uuid)

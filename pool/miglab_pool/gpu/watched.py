@@ -116,7 +116,8 @@ class WatchedCalls:
     ) -> T:
         """Make a call and wait for it, for ``limit_s`` if not as long as usual.
 
-        A call that is under way is waited for as long as that one may take.
+        Calls before it are waited for as long as any of them may take: behind the one that is
+        under way another may wait already, which may change the GPU.
 
         Raises:
             GpuHung: it has not come back, or others have not.
@@ -124,9 +125,9 @@ class WatchedCalls:
         """
         if limit_s is None:
             limit_s = self._change_limit_s if changes else self._limit_s
-        before = self._under_way
-        if not self._one_at_a_time.acquire(timeout=max(limit_s, before.limit_s if before else 0)):
-            raise self._hung(limit_s)
+        turn_s = max(limit_s, self._limit_s, self._change_limit_s)
+        if not self._one_at_a_time.acquire(timeout=turn_s):
+            raise self._hung(turn_s)
         try:
             self._check_that_another_may_be_made()
             call = DriverCall(work, self._clock(), limit_s, changes)

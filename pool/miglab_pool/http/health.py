@@ -255,7 +255,7 @@ def of_gpus(snapshot: PoolSnapshot, condition: Condition) -> list[HealthFinding]
         for finding in of_gpu(
             infos[gpu.uuid],
             said[gpu.uuid].health,
-            is_whole=infos[gpu.uuid].mig is False,  # the mode is as wanted, or it were unfit
+            is_whole=infos[gpu.uuid].mig is False,  # the mode is as wanted, or it would be unfit
         )
     ]
 

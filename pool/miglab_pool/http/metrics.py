@@ -99,7 +99,7 @@ class Metrics:
     def _make_counters(self) -> None:
         self.gpu_call_s = self._gauge(
             "gpu_call_seconds",
-            "Age of the oldest driver call under way, 0 if none; above 20 s its GPU is unknown.",
+            "Age of the oldest driver call under way, 0 if none; see gpus.answer_s and change_s.",
         )
         self.silent_servers = self._gauge(
             "servers_silent",

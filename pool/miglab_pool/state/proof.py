@@ -11,13 +11,13 @@ so what lies there afterwards is the run's, until the record is deleted.
 import json
 import os
 import secrets
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, Self
 
 from miglab_pool.gpu.geometry import Placement
-from miglab_pool.gpu.readings import GpuError, SliceReading
+from miglab_pool.gpu.readings import GpuError, SliceReading, UnknownGpuError
 from miglab_pool.state.lock import AlreadyRunning, FileLock
 
 LOCK, RECORD = "prove.lock", "prove.json"
@@ -83,6 +83,10 @@ class ProofRecord:
 class SliceDriver(Protocol):
     """What undoing needs of the driver."""
 
+    @property
+    def uuids(self) -> tuple[str, ...]:
+        """The GPUs in use here."""
+
     def slices(self, gpu_uuid: str, /) -> list[SliceReading]:
         """Every slice on a GPU."""
 
@@ -116,7 +120,11 @@ class ProofFolder:
 
     @property
     def is_running(self) -> bool:
-        """Whether a run holds the lock."""
+        """Whether a run holds the lock; it is taken for an instant, so ask one at a time.
+
+        Raises:
+            OSError: the lock cannot be opened.
+        """
         if not self.is_used:
             return False
         try:
@@ -179,6 +187,12 @@ def announced(record: ProofRecord, slices: Iterable[ProofSlice]) -> ProofRecord:
     return replace(record, slices=tuple(sorted({*record.slices, *slices})))
 
 
+def narrowed(record: ProofRecord, gpus: Collection[str]) -> ProofRecord:
+    """The record of these GPUs alone, whose containers are gone.  Pure."""
+    slices = tuple(place for place in record.slices if place.gpu in gpus)
+    return ProofRecord(record.run, tuple(sorted(gpus)), slices)
+
+
 def withdrawn(record: ProofRecord, slices: Collection[ProofSlice]) -> ProofRecord:
     """The record without these placements.  Pure."""
     return replace(record, slices=tuple(place for place in record.slices if place not in slices))
@@ -186,7 +200,7 @@ def withdrawn(record: ProofRecord, slices: Collection[ProofSlice]) -> ProofRecor
 
 def undo_slices(
     driver: SliceDriver, record: ProofRecord, spared: Collection[ProofSlice] = ()
-) -> list[str]:
+) -> dict[str, list[GpuError]]:
     """Destroy what lies at the placements of a record.
 
     Args:
@@ -195,18 +209,30 @@ def undo_slices(
         spared: slices that are somebody else's all the same.
 
     Returns:
-        Why a GPU could not be cleared, for each that could not.
+        Why slices may still lie there, by GPU; no entry for a GPU that is clear.
     """
-    problems = []
-    for gpu in sorted({place.gpu for place in record.slices}):
-        try:
-            for reading in driver.slices(gpu):
-                place = ProofSlice.of(reading)
-                if place in record.slices and place not in spared:
-                    driver.destroy(gpu, reading.gi_id)
-        except GpuError as error:
-            problems.append(str(error))
-    return problems
+    places = set(record.slices) - set(spared)
+    gpus = sorted({place.gpu for place in record.slices})
+    problems = {gpu: list(_undo_on(driver, gpu, places)) for gpu in gpus}
+    return {gpu: errors for gpu, errors in problems.items() if errors}
+
+
+def _undo_on(driver: SliceDriver, gpu: str, places: Collection[ProofSlice]) -> Iterator[GpuError]:
+    """Destroy a GPU's slices at these places; one that stays keeps no other."""
+    if gpu not in driver.uuids:
+        yield UnknownGpuError(f"{gpu} is not among the GPUs given to miglab any more")
+        return
+    try:
+        readings = driver.slices(gpu)
+    except GpuError as error:
+        yield error
+        return
+    for reading in readings:
+        if ProofSlice.of(reading) in places:
+            try:
+                driver.destroy(gpu, reading.gi_id)
+            except GpuError as error:
+                yield error
 
 
 def _record_of(values: dict[str, Any]) -> ProofRecord:

@@ -185,7 +185,7 @@ def _loops(health: dict[str, Any]) -> Iterator[HealthFinding]:
 
 
 SEE = "see the driver's messages"
-_DO = {GPU_LOST: GPU_IS_LOST, GPU_UNFIT: COMES_BACK}
+_DO = {GPU_LOST: GPU_IS_LOST, GPU_UNFIT: "do what is said there"}  # by `why_unfit`
 
 
 def _slices(snapshot: PoolSnapshot) -> Iterator[HealthFinding]:

@@ -6,7 +6,10 @@ and holds when this one is started anew.  What a dead run left is undone before 
 again.
 """
 
+from collections.abc import Iterator
+
 from miglab_api.gpus import ProofLoan, SliceState
+from miglab_pool.gpu.readings import GpuError, GpuLost, StillThere
 from miglab_pool.ledger.rows import GPU_OK, GpuRow
 from miglab_pool.refused import Refused
 from miglab_pool.reservations import feasible
@@ -16,6 +19,7 @@ from miglab_pool.state.proof import (
     ProofRecord,
     ProofRecordError,
     ProofSlice,
+    narrowed,
     new_record,
     undo_slices,
 )
@@ -23,6 +27,7 @@ from miglab_pool.state.view import GpuSnapshot, PoolView
 from miglab_pool.worker.inspect_gpu import Finding
 from miglab_pool.worker.worker import Worker
 
+LEFT_OVER, TRIED_AGAIN = "left over from a miglab prove", "is tried again"
 LONGEST_S = 900.0  # a run takes ten minutes: only what is reserved until then is in its way
 
 
@@ -37,9 +42,8 @@ def lend(worker: Worker, by: str) -> ProofLoan:
         Refused: ``no-proof``: nobody holds the lock by which this would end; ``already-done``: GPUs
             are under proof already.
     """
-    with worker.store.lock:
-        if not worker.proof.is_running:
-            raise Refused("no-proof", "No `miglab prove` runs here: that asks for this by itself.")
+    with worker.proof_turn, worker.store.lock:
+        _check_that_one_runs(worker)
         if worker.proof.read() is not None:
             raise Refused("already-done", "GPUs are under proof already. Nothing was done.")
         _set_under_proof(worker, frozenset())  # of a run before this one, which undid it
@@ -53,11 +57,20 @@ def lend(worker: Worker, by: str) -> ProofLoan:
     return ProofLoan(gpus=gpus, barred={uuid: reason for uuid, reason in barred.items() if reason})
 
 
+def _check_that_one_runs(worker: Worker) -> None:
+    try:
+        is_running = worker.proof.is_running
+    except OSError as error:
+        raise Refused("no-proof", _why_unusable(error)) from error
+    if not is_running:
+        raise Refused("no-proof", "No `miglab prove` runs here: that asks for this by itself.")
+
+
 def follow(worker: Worker) -> list[Finding]:
     """See whether the run under way is over, and take its GPUs back; at start and on a timer.
 
     Returns:
-        What stands in the way; the GPUs stay under proof until it is gone.
+        What stands in the way; a GPU that is tried again stays under proof until it is gone.
     """
     if not worker.proof.is_used:
         return []
@@ -70,28 +83,59 @@ def follow(worker: Worker) -> list[Finding]:
             _set_under_proof(worker, frozenset(record.gpus if record else ()))
             return []
         except ProofRecordError as error:
-            return [Finding("gpu", worker.store.ledger.path.parent.name, str(error))]
+            problem = str(error)
+        except OSError as error:
+            problem = _why_unusable(error)
+    return [Finding("gpu", worker.store.ledger.path.parent.name, problem)]
+
+
+def _why_unusable(error: OSError) -> str:
+    return (
+        f"{error.filename} cannot be used ({error.strerror}); if another user ran miglab prove, "
+        "give the file to the user of the pool service (chown), or delete it while no miglab prove "
+        "runs"
+    )
 
 
 def _take_back(worker: Worker, record: ProofRecord | None) -> list[Finding]:
-    """Undo what the run left, if anything; the caller holds its lock."""
-    if record is not None:
-        _set_under_proof(worker, frozenset(record.gpus))
-        if problems := _undo(worker, record):
-            finding = f"miglab prove died and left: {'; '.join(problems)}"
-            return [Finding("gpu", ", ".join(record.gpus), finding, "is tried again")]
-        worker.proof.delete()
-    _set_under_proof(worker, frozenset())
-    return []
+    """Undo what the run left, if anything; the caller holds its lock.
 
-
-def _undo(worker: Worker, record: ProofRecord) -> list[str]:
+    A GPU is open again as soon as it is clear.  So is one that is lost, or that goes on listing
+    what it says is destroyed: no further try mends these, and `inspect` knows what to do with them.
+    """
+    if record is None:
+        _set_under_proof(worker, frozenset())
+        return []
+    _set_under_proof(worker, frozenset(record.gpus))
     if record.has_containers and not worker.holders.end_proof(record.run):
-        return ["containers that the engine does not say are gone"]
+        remnant = f"{LEFT_OVER}: containers that the engine does not say are gone"
+        return [Finding("gpu", ", ".join(record.gpus), remnant, TRIED_AGAIN)]
+    problems = undo_slices(worker.driver, record, _ledger_slices(worker))
+    kept = {gpu for gpu, errors in problems.items() if not all(map(_is_for_inspect, errors))}
+    if kept:
+        worker.proof.write(narrowed(record, kept))
+    else:
+        worker.proof.delete()
+    _set_under_proof(worker, frozenset(kept))
+    return [
+        Finding(
+            "gpu",
+            gpu,
+            f"{LEFT_OVER}: {'; '.join(map(str, errors))}",
+            TRIED_AGAIN if gpu in kept else "",
+        )
+        for gpu, errors in problems.items()
+    ]
+
+
+def _is_for_inspect(error: GpuError) -> bool:
+    return isinstance(error, GpuLost | StillThere)
+
+
+def _ledger_slices(worker: Worker) -> set[ProofSlice]:
     with worker.store.lock:
         rows = worker.store.state.slices.values()
-        spared = {ProofSlice(row.gpu, row.profile, row.start, row.size) for row in rows}
-    return undo_slices(worker.driver, record, spared)
+        return {ProofSlice(row.gpu, row.profile, row.start, row.size) for row in rows}
 
 
 def _set_under_proof(worker: Worker, gpus: frozenset[str]) -> None:
@@ -107,18 +151,24 @@ def _set_under_proof(worker: Worker, gpus: frozenset[str]) -> None:
 
 def _why_barred(worker: Worker, row: GpuRow) -> str:
     """Why a GPU is not lent; empty if nobody holds anything on it."""
+    return next(_reasons_not_to_lend(worker, row), "")
+
+
+def _reasons_not_to_lend(worker: Worker, row: GpuRow) -> Iterator[str]:
+    """The first is what a person has to know."""
     slices = worker.store.state.on_gpu[row.uuid].values()
     if row.state != GPU_OK or row.uuid not in worker.driver.uuids:
-        return f"it is {row.state}: {row.reason}"
-    if row.mig is not True:
-        return "its MIG mode is off"
-    if row.uuid in worker.acting:
-        return "the pool is working on it: try again in a moment"
+        yield f"it is {row.state}: {row.reason}"
     if any(slice_row.lease is not None for slice_row in slices):
-        return "a lease holds a slice on it"
+        yield "a lease holds a slice on it" if row.mig else "a lease holds it"
+    if row.draining:
+        yield f"staff drained it: {row.draining}"
+    if row.uuid in worker.acting:
+        yield "the pool is working on it: try again in a moment"
+    if row.mig is not True:
+        yield "its MIG mode is off"
     if any(slice_row.state != SliceState.FREE for slice_row in slices):
-        return "a slice on it is not free"
-    return ""
+        yield "a slice on it is not free"
 
 
 def _without_broken_reservations(worker: Worker, barred: dict[str, str]) -> tuple[str, ...]:

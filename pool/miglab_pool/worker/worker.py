@@ -52,7 +52,8 @@ class Worker:
             nobody else is given them, and they are not destroyed.  None until the containers were
             listed once: before that no GPU is looked at, so nothing is granted, made or destroyed.
         proof: the lock and the record of `miglab prove`; see proof.py.
-        proof_turn: held by whoever looks whether a run is over.
+        proof_turn: held by whoever looks whether a run is over, or lends GPUs to one; it is taken
+            before the store's lock.
         gpu_backoff: when a GPU that failed is looked at again.
         probe_backoff: when a holder is asked after again, by `probe_key`.
     """

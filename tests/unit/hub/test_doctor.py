@@ -1,6 +1,7 @@
 """`miglab doctor`: what it finds, what to do about it, and how it ends."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -18,9 +19,11 @@ from miglab_hub import cli, engine_findings
 from miglab_hub import doctor as diagnosis
 from miglab_hub.doctor import examine_disk, examine_files, examine_gpus, examine_hub, of_lab_toml
 from miglab_hub.engine_findings import disk_limit, examine_docker
-from miglab_hub.service.gpus import make_simulated
+from miglab_hub.service import gpus
+from miglab_hub.service.gpus import geometries, make_simulated
 from miglab_hub.settings.lab_toml import Settings
 from miglab_pool.gpu.simulated.machine import Break, SimulatedMachine
+from miglab_pool.gpu.watched import WatchedDriver, open_watched
 from miglab_pool.worker.health_findings import Level
 
 from .conftest import HEALTHY, Service, lab_with, pool_of, run
@@ -194,6 +197,26 @@ def test_missing_gpus_are_found(settings: Settings, monkeypatch: pytest.MonkeyPa
     gpus = settings.gpus.model_copy(update={"uuids": ("GPU-not-there",)})
     (finding, *_) = examine_gpus(settings.model_copy(update={"gpus": gpus}))
     assert finding.is_wrong and "GPU-not-there" in finding.found and "gpus.uuids" in finding.do
+
+
+@pytest.mark.parametrize("look", [lambda s: list(examine_gpus(s)), geometries])
+def test_a_gpu_has_as_long_to_answer_as_in_the_pool(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, look: Callable[[Settings], object]
+) -> None:
+    """What the pool takes for slow, neither doctor nor the launcher takes for silent."""
+    text = 'gpus.answer_s = 17\n[courses.everyone]\nshapes = ["1g.5gb"]\n'
+    settings = lab_with(tmp_path, text)
+    make_simulated(settings)
+    limits: list[float] = []
+
+    def noted(*, limit_s: float, **options: Any) -> WatchedDriver:
+        limits.append(limit_s)
+        return open_watched(limit_s=limit_s, **options)
+
+    for module in (diagnosis, gpus):
+        monkeypatch.setattr(module, "open_watched", noted)
+    look(settings)
+    assert limits == [17.0]
 
 
 def test_a_bad_gpu_hides_no_other(tmp_path: Path) -> None:

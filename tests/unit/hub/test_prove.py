@@ -4,22 +4,31 @@ import json
 import re
 import socket
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pynvml
 import pytest
+from docker.errors import APIError
+from requests import ReadTimeout
 from typer.testing import CliRunner
 
 from miglab_hub import cli
-from miglab_hub.prove import session
-from miglab_hub.prove.lines import LINES, LineAnswer, LineVerdict, Quantiles
+from miglab_hub.engine_findings import CDI, of_engine_settings
+from miglab_hub.prove import containers, holders, host, session
+from miglab_hub.prove.lines import LINES, CannotTry, LineAnswer, LineVerdict, Quantiles
 from miglab_hub.prove.pace import Rounds
 from miglab_hub.prove.reading import different_profiles
 from miglab_hub.prove.report import Redaction
+from miglab_hub.prove.run import as_it_was
+from miglab_hub.prove.servers import ProofServers, StudentContainer
 from miglab_hub.prove.session import Options, prove_lab
+from miglab_hub.prove.trial import ContainerSettings, Journal
 from miglab_hub.settings.lab_toml import Settings
+from miglab_pool.gpu.readings import SliceReading
 from miglab_pool.gpu.simulated.geometry import model_geometry
 from miglab_pool.gpu.simulated.machine import Break, SimulatedMachine
+from miglab_pool.state.proof import ProofRecord
 
 DOCS = Path(__file__).parents[3] / "docs"
 NAMES = [line.name for line in LINES]
@@ -29,7 +38,7 @@ READS = re.compile(
 )
 """The NVML functions that change no GPU."""
 NEEDS_CUTTING = NAMES[NAMES.index("create-destroy") : NAMES.index("host-program")]
-QUICK = Options(is_quick=True)
+QUICK, PROGRAMS = Options(is_quick=True), Options(is_quick=True, runs_programs=True)
 
 
 def answers(settings: Settings, options: Options = QUICK) -> dict[str, LineAnswer]:
@@ -123,6 +132,18 @@ def test_a_bare_machine_is_only_read(settings: Settings, monkeypatch: pytest.Mon
     assert [name for name in proof.report.calls if not READS.match(name)] == []
 
 
+def test_no_program_runs_on_a_gpu_of_a_lab(
+    settings: Settings, machine: SimulatedMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A whole GPU on which nothing runs may be leased all the same."""
+    machine.set_mig(False)
+    monkeypatch.setattr(holders, "find_spec", lambda _: True)
+    with session._opened(settings.simulated_state, None) as driver:
+        trial = session._trial(driver, {}, Journal(None, ProofRecord("")), PROGRAMS, None)
+        with pytest.raises(CannotTry, match="a host without a lab"):
+            next(holders.host_program(trial))
+
+
 # -- what it notices -----------------------------------------------------------------------------
 
 
@@ -141,6 +162,10 @@ FAULTS: dict[str, tuple[Callable[[SimulatedMachine], None], str]] = {
         "create-destroy",
     ),
     "a fault of the card": (lambda machine: machine.break_gpu(Break.XID, xid=95), "health"),
+    "a card that needs a reset": (
+        lambda machine: machine.break_gpu(Break.XID, xid=95),
+        "recovery-action",
+    ),
 }
 
 
@@ -187,6 +212,20 @@ def test_what_cannot_be_undone_is_told_and_undone_by_the_next_run(
     assert slices(machine) == 0 and not (settings.state / "prove.json").exists()
 
 
+def test_slices_that_the_pool_makes_meanwhile_are_no_remnants(
+    settings: Settings, machine: SimulatedMachine
+) -> None:
+    """On a GPU that was not lent; on one that was, a slice more is a no."""
+    with session._opened(settings.simulated_state, None) as driver:
+        (gpu,) = driver.uuids
+        trial = session._trial(driver, {}, Journal(None, ProofRecord("")), QUICK, None)
+        profile = driver.info(gpu).geometry.by_name["1g.5gb"]
+        driver.create(gpu, profile, profile.placements[0])
+        barred = replace(trial, barred={gpu: "a lease holds a slice on it"})
+        assert as_it_was(barred, []).verdict is LineVerdict.YES
+        assert as_it_was(trial, []).result == "GPU 0: slices more: 1, fewer: 0"
+
+
 def test_slices_of_others_are_left_alone(settings: Settings, machine: SimulatedMachine) -> None:
     """With the lab down, nobody knows whose a slice is: its GPU is not touched."""
     with session._opened(settings.simulated_state, None) as driver:
@@ -207,6 +246,86 @@ def test_profiles_that_differ_are_named() -> None:
     assert "1g.5gb is not simulated" in differences
     assert "1g.20gb is simulated, and the GPU lacks it" in differences
     assert any(part.startswith("1g.10gb: ") for part in differences)
+
+
+@pytest.mark.parametrize(
+    ("version", "folders", "verdict"),
+    [
+        ("29.2.0", ["/etc/cdi"], LineVerdict.NO),
+        ("29.2.0", None, LineVerdict.YES),
+        ("28.0.1", ["/etc/cdi"], LineVerdict.YES),
+    ],
+)
+def test_cdi_is_judged_as_doctor_judges_it(
+    settings: Settings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    version: str,
+    folders: list[str] | None,
+    verdict: LineVerdict,
+) -> None:
+    """An engine that answers by CDI first is a no where a specification lies."""
+    (tmp_path / "nvidia.yaml").write_text("kind: nvidia.com/gpu\n")
+    monkeypatch.setattr(host, "CDI_FOLDERS", (tmp_path,))
+    engine = ({"CDISpecDirs": folders}, {"Version": version})
+    monkeypatch.setattr(host, "_ask_engine", lambda _: engine)
+    with session._opened(settings.simulated_state, None) as driver:
+        trial = session._trial(driver, {}, Journal(None, ProofRecord("")), QUICK, None)
+        trial.servers = ContainerSettings("", "", {})
+        (answer,) = host.cdi(trial)
+    assert answer.verdict is verdict
+    is_wrong = any(finding.subject == CDI for finding in of_engine_settings(version, engine[0]))
+    assert is_wrong == (verdict is LineVerdict.NO)
+
+
+class RefusingApi:
+    """An engine whose start, or exec, comes to this."""
+
+    def __init__(self, start: Exception | None, status: int | None = 0) -> None:
+        self._start, self._status = start, status
+
+    def start(self, _: str) -> None:
+        if self._start is not None:
+            raise self._start
+
+    def exec_create(self, *_: object, **__: object) -> dict[str, str]:
+        return {"Id": "exec"}
+
+    def exec_start(self, *_: object) -> bytes:
+        return b"No devices found"
+
+    def exec_inspect(self, _: str) -> dict[str, int | None]:
+        return {"ExitCode": self._status}
+
+    def remove_container(self, *_: object, **__: object) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("api", "verdict"),
+    [
+        (RefusingApi(None), LineVerdict.YES),
+        (RefusingApi(APIError("the hook refuses")), LineVerdict.YES),
+        (RefusingApi(ReadTimeout("timed out")), LineVerdict.UNTRIED),
+        (RefusingApi(None, None), LineVerdict.UNTRIED),
+    ],
+)
+def test_an_engine_that_fails_has_refused_nobody(
+    monkeypatch: pytest.MonkeyPatch, api: RefusingApi, verdict: LineVerdict
+) -> None:
+    """Only its own word, or a list without the slice, says that the slice is kept away."""
+    servers = ProofServers.__new__(ProofServers)
+    servers.api = api
+    container = StudentContainer(api, "container")
+    monkeypatch.setattr(servers, "container_without_lease", lambda *_, **__: container)
+    profile = model_geometry("A100-40GB").by_name["1g.5gb"]
+    reading = SliceReading(UUID, 7, 0, "MIG-1", profile, profile.placements[0])
+    assert containers._refused(servers, reading).verdict is verdict
+
+
+def test_a_call_may_take_longer_than_in_the_pool(settings: Settings) -> None:
+    """Otherwise a slow change would end where the lab's pool goes on waiting."""
+    gpus = settings.gpus.model_copy(update={"change_s": 300.0})
+    assert session.limit_of(settings.model_copy(update={"gpus": gpus})) > 300.0
 
 
 # -- small parts ---------------------------------------------------------------------------------

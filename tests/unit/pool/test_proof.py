@@ -1,11 +1,15 @@
 """GPUs under proof: lent to `miglab prove` while it lives, and as they were when it is gone."""
 
 import datetime as dt
+import errno
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import pynvml
 import pytest
 from tests.pool_settings import changed
 from tests.refusals import because
@@ -13,10 +17,15 @@ from tests.refusals import because
 from miglab_api.reservations import ReservationRequest
 from miglab_api.tickets import TicketState
 from miglab_pool.gpu.geometry import Placement
+from miglab_pool.gpu.readings import StillThere
+from miglab_pool.gpu.simulated.machine import Break
+from miglab_pool.ledger.rows import GPU_LOST, GPU_OK
 from miglab_pool.refused import Refused
 from miglab_pool.settings import Gpus
+from miglab_pool.state.lock import FileLock
 from miglab_pool.state.proof import (
     ProofFolder,
+    ProofLock,
     ProofRecord,
     ProofSlice,
     announced,
@@ -78,6 +87,74 @@ def test_gpus_that_nobody_holds_are_lent(make_world: Callable[..., World]) -> No
     assert (entry["by"], entry["action"]) == ("spawner", "prove")
 
 
+def test_a_whole_gpu_says_whether_somebody_has_it(make_world: Callable[..., World]) -> None:
+    """A lease of it, and a drain by staff, are told apart from MIG that is off."""
+    world = make_world(gpus=3, mig=False)
+    leased, drained, idle = world.driver.uuids
+    for gpu in (drained, idle):
+        world.pool.staff.drain(gpu, "new fan", "person:ina")
+    world.run("ada", "full")
+    world.pool.staff.undrain(idle, "", "person:ina")
+    with running_proof(world):
+        barred = world.pool.lend_for_proof("spawner").barred
+    assert barred == {
+        leased: "a lease holds it",
+        drained: "staff drained it: new fan",
+        idle: "its MIG mode is off",
+    }
+
+
+def test_a_gpu_that_staff_drained_is_not_lent(make_world: Callable[..., World]) -> None:
+    """Somebody may be about to work on it by hand."""
+    world = make_world(gpus=2)
+    drained, other = world.driver.uuids
+    world.pool.staff.drain(drained, "new fan", "person:ina")
+    with running_proof(world):
+        assert world.pool.lend_for_proof("spawner").gpus == (other,)
+
+
+def test_a_loan_while_the_pool_looks_is_kept(
+    make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the look found before the loan does not open the GPUs again."""
+    world = make_world()
+    read = world.pool.worker.proof.read
+    lending = threading.Thread(target=lambda: world.pool.lend_for_proof("spawner"))
+
+    def lent_right_after() -> ProofRecord | None:
+        record = read()
+        if lending.ident is None:
+            lending.start()
+            lending.join(0.2)
+        return record
+
+    monkeypatch.setattr(world.pool.worker.proof, "read", lent_right_after)
+    with running_proof(world) as folder:
+        world.pool.follow_proof()
+        lending.join()
+        record = folder.read()
+        assert record is not None and set(record.gpus) == world.pool.store.under_proof != set()
+
+
+def test_a_lock_of_another_user_is_told(
+    make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As root's: the pool starts and works on, and an operator reads what to do."""
+    world = make_world()
+    with running_proof(world):
+        pass
+
+    def denied(self: FileLock, path: Path) -> int:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(ProofLock, "_open", denied)
+    world.crash()
+    assert any("prove.lock cannot be used" in finding.finding for finding in world.found)
+    world.run("ada")
+    with pytest.raises(Refused, check=because("no-proof")):
+        world.pool.lend_for_proof("spawner")
+
+
 def test_no_lease_and_no_call_while_a_proof_runs(
     make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,6 +204,76 @@ def test_what_a_dead_proof_left_is_undone(
     world.run("ada")
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_lost_gpu_keeps_no_other_away(
+    make_world: Callable[..., World], *, restarts: bool
+) -> None:
+    """The others take leases at once, and the lost one is shown as lost, as at any other time."""
+    world = make_world(gpus=4)
+    with running_proof(world) as folder:
+        gpus = world.pool.lend_for_proof("spawner").gpus
+        for gpu in gpus:
+            made_by_proof(world, folder, gpu)
+    world.machine.break_gpu(Break.LOST, gpus[0])
+    if restarts:
+        world.crash()
+        findings = world.found
+    else:
+        findings = world.pool.reconcile()
+    assert any(f.finding.startswith("left over from a miglab prove: ") for f in findings)
+    assert world.pool.store.under_proof <= {gpus[0]}  # a driver opened anew does not list it
+    assert [world.pool.staff.gpu(gpu).state for gpu in gpus] == [GPU_LOST, *3 * [GPU_OK]]
+
+
+def test_a_slice_in_use_keeps_no_other_gpu_away(make_world: Callable[..., World]) -> None:
+    """It is tried again on its GPU alone, which stays under proof until then."""
+    world = make_world(gpus=2)
+    with running_proof(world) as folder:
+        gpus = world.pool.lend_for_proof("spawner").gpus
+        for gpu in gpus:
+            made_by_proof(world, folder, gpu)
+    world.fail("nvmlGpuInstanceDestroy", pynvml.NVML_ERROR_IN_USE)
+    world.pool.reconcile()
+    record = folder.read()
+    assert record is not None and record.gpus == (min(gpus),) == (*world.pool.store.under_proof,)
+    world.pool.reconcile()
+    assert (world.raw(), folder.read(), world.pool.store.under_proof) == ([], None, frozenset())
+
+
+def test_a_slice_that_stays_listed_is_shown_as_foreign(
+    make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NVML says that it is destroyed, so no further try mends it; an admin can adopt it."""
+    world = make_world()
+    with running_proof(world) as folder:
+        (gpu,) = world.pool.lend_for_proof("spawner").gpus
+        made_by_proof(world, folder, gpu)
+
+    def stays(*_: object) -> None:
+        raise StillThere("NVML goes on listing it.")
+
+    monkeypatch.setattr(world.driver, "destroy", stays)
+    findings = world.pool.reconcile()
+    assert any("prove: NVML goes on listing it" in finding.finding for finding in findings)
+    assert (world.states(), folder.read()) == (["foreign"], None)
+
+
+def test_a_gpu_taken_out_of_the_settings_is_left_alone(
+    make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is another lab's now, perhaps; the pool starts all the same, and says so."""
+    world = make_world(gpus=2)
+    with running_proof(world) as folder:
+        gpus = world.pool.lend_for_proof("spawner").gpus
+        for gpu in gpus:
+            made_by_proof(world, folder, gpu)
+    monkeypatch.setattr(world.driver, "uuids", gpus[1:])
+    findings = world.pool.reconcile()
+    assert any("not among the GPUs" in finding.finding for finding in findings)
+    record = folder.read()
+    assert record is not None and record.gpus == gpus[:1]
+
+
 def test_a_pool_that_starts_anew_knows_of_the_proof(make_world: Callable[..., World]) -> None:
     """The slices that lie there meanwhile are the proof's: not read, not foreign, not destroyed."""
     world = make_world()
@@ -154,7 +301,9 @@ def test_its_gpus_stay_away_until_its_containers_are_gone(make_world: Callable[.
         folder.write(replace(record, has_containers=True))
     world.holders.is_silent = True
     findings = world.pool.reconcile()
-    assert any("miglab prove died" in finding.finding for finding in findings)
+    assert any(
+        "left over from a miglab prove: containers" in finding.finding for finding in findings
+    )
     assert world.raw() and world.pool.staff.gpu(gpu).draining
     world.holders.is_silent = False
     world.pool.reconcile()
@@ -213,7 +362,7 @@ def test_only_announced_placements_are_undone(make_world: Callable[..., World]) 
     for start in (0, 2, 4):
         world.driver.create(gpu, profile, Placement(start, 1))
     places = [ProofSlice(gpu, "1g.5gb", start, 1) for start in (0, 2)]
-    assert undo_slices(world.driver, ProofRecord("run", (gpu,), tuple(places)), places[1:]) == []
+    assert undo_slices(world.driver, ProofRecord("run", (gpu,), tuple(places)), places[1:]) == {}
     assert sorted(start for *_, start in world.raw()) == [2, 4]
     for reading in world.driver.slices(gpu):
         world.driver.destroy(gpu, reading.gi_id)

@@ -16,7 +16,7 @@ from miglab_pool.gpu.xids import XidScope, scope_of
 from miglab_pool.refused import Refused
 from miglab_pool.settings import Course, Gpus
 from miglab_pool.worker.faults import BY, MOST_MESSAGES, SHOWN_S
-from miglab_pool.worker.health_findings import wrong_mode
+from miglab_pool.worker.health_findings import of_pool, wrong_mode
 
 from .conftest import SETTINGS, World
 from .layout_drafts import draft
@@ -92,6 +92,18 @@ def test_the_row_remembers_what_an_old_driver_does_not(world: World) -> None:
     assert state(world) == "ok"
     with pytest.raises(Refused, check=because("already-done")):
         world.pool.staff.undrain(gpu.uuid, "It was reset.", "person:ina")
+
+
+def test_doctor_promises_nothing_that_the_reason_denies(world: World) -> None:
+    """A GPU that waits for an undrain does not come back by itself."""
+    old_driver(world)
+    world.machine.break_gpu(Break.XID, xid=95)
+    assert state(world) == "unfit"
+    health = {"is_stuck": False, "is_reconciled": True, "failing": []}
+    findings = of_pool(world.pool.snapshot(), health, [])
+    (finding,) = (finding for finding in findings if "unfit" in finding.found)
+    assert "miglab pool undrain gpu" in finding.found
+    assert "by itself" not in finding.do
 
 
 def test_a_reboot_resets_every_card(world: World) -> None:

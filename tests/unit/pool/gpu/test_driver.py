@@ -194,9 +194,12 @@ def test_a_sample_that_cannot_be_freed_keeps_no_slice(h100: Machine) -> None:
     assert h100.driver.slices(h100.uuid) == []
 
 
-def test_mig_without_profiles_is_unknown_and_not_whole(tmp_path: Path, clock: SleepClock) -> None:
-    """A GPU that is cut must not pass for one without MIG because NVML lists nothing for once."""
-    machine = Machine(tmp_path, "A100-40GB", clock)
+@pytest.mark.parametrize("mig", [True, False])
+def test_mig_without_profiles_is_unknown_and_not_whole(
+    tmp_path: Path, clock: SleepClock, *, mig: bool
+) -> None:
+    """A GPU must not pass for one that cannot do MIG because NVML lists nothing for once."""
+    machine = Machine(tmp_path, "A100-40GB", clock, mig=mig)
     for times in (18, 18):  # every number of a profile there is
         machine.outside.fail_next("nvmlDeviceGetGpuInstanceProfileInfoV", 3, times)
         with pytest.raises(readings.UnknownGpuError, match="lists no profile"):

@@ -106,3 +106,11 @@ def test_a_reading_waits_for_a_change_under_way(lab: SlowLab, clock: SleepClock)
     for thread in (change, reading):
         thread.join(60.0)
     assert lock.timeouts == [CHANGE_S, CHANGE_S]
+
+
+def test_a_reading_behind_a_reading_waits_for_a_change(lab: SlowLab) -> None:
+    """One that came before it may be next: who waits behind both has not met a hang."""
+    lock = NotingLock()
+    lab.driver._gpus[lab.uuid]._one_at_a_time = lock  # type: ignore[assignment]
+    lab.driver.slices(lab.uuid)
+    assert lock.timeouts == [CHANGE_S]
