@@ -59,6 +59,14 @@ class HomeNames:
         """
         return next((name for name, owner in self._read().items() if owner == user_id), None)
 
+    def owner(self, name: str) -> str | None:
+        """The user id for which the home of this name is kept; None if it is nobody's.
+
+        Raises:
+            HomeNamesDamaged: the file is something else.
+        """
+        return self._read().get(name)
+
     def of(self, user_id: str, user_name: str) -> str:
         """The name of a user's home, kept from now on.
 
