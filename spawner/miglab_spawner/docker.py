@@ -228,6 +228,12 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
             error.jupyterhub_message = message  # type: ignore[union-attr]  # JupyterHub shows it
             raise
 
+    async def keep_home_name(self) -> None:
+        """As the mixin; the container that is made now goes by it as well."""
+        await super().keep_home_name()
+        if not self.object_id:
+            self.object_name = self._object_name_default()
+
     async def prepare(self) -> None:
         """Clear a leftover that has, or must not have, a slice, or never ran; ready the network.
 

@@ -41,7 +41,7 @@ class HomeNames:
 
     A write waits for the disk, so the first start of each user asks in a thread.
 
-    The first name that an account was seen with here is its home's name for good, unless it is
+    The name that an account had at its first start is its home's name for good, unless it is
     another account's: that one may have been renamed, or deleted with its files left.
 
     Args:
@@ -67,6 +67,14 @@ class HomeNames:
         """
         return self._read().get(name)
 
+    def proposed(self, user_id: str, user_name: str) -> str:
+        """The name that a user's home has, or would have if they started now; nothing is kept.
+
+        Raises:
+            HomeNamesDamaged: the file is something else.
+        """
+        return _home_name(self._read(), user_id, user_name)
+
     def of(self, user_id: str, user_name: str) -> str:
         """The name of a user's home, kept from now on.
 
@@ -78,12 +86,10 @@ class HomeNames:
             HomeNamesDamaged: the file is something else.
         """
         with _CHANGING:
-            if name := self.known(user_id):
-                return name
-            names, name = self._read(), user_name
-            while name in names:
-                name = f"{name}-{user_id}"
-            self._write({**names, name: user_id})
+            names = self._read()
+            name = _home_name(names, user_id, user_name)
+            if name not in names:
+                self._write({**names, name: user_id})
             return name
 
     def drop(self, name: str) -> None:
@@ -108,3 +114,13 @@ class HomeNames:
             stream.flush()
             os.fsync(stream.fileno())
         unfinished.replace(self._path)
+
+
+def _home_name(names: dict[str, str], user_id: str, user_name: str) -> str:
+    kept_name = next((name for name, owner in names.items() if owner == user_id), "")
+    if kept_name:
+        return kept_name
+    name = user_name
+    while name in names:
+        name = f"{name}-{user_id}"
+    return name

@@ -14,7 +14,7 @@ def names(tmp_path: Path) -> HomeNames:
 
 def test_a_home_keeps_its_first_name(names: HomeNames, tmp_path: Path) -> None:
     """Whatever its user is called later, and whichever process asks."""
-    assert names.known("1t1") is None
+    assert names.proposed("1t1", "ada") == "ada" and names.known("1t1") is None
     assert names.of("1t1", "ada") == "ada"
     assert HomeNames(tmp_path / "homes.json").of("1t1", "lovelace") == "ada"
     assert names.known("1t1") == "ada"
@@ -29,6 +29,7 @@ def test_no_two_users_share_a_home(names: HomeNames) -> None:
         names.of("4t4", "ada"),
     ]
     assert homes == ["ada", "ada-3t3", "ada-3t3-3t3", "ada-4t4"]
+    assert names.proposed("5t5", "ada") == "ada-5t5"
 
 
 def test_a_removed_home_leaves_its_name(names: HomeNames) -> None:
