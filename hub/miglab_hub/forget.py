@@ -29,7 +29,7 @@ from miglab_pool.ledger import people
 from miglab_pool.ledger.tables import VERSION, LedgerError, inspect
 from miglab_spawner.containers.home_volume import remove_left
 from miglab_spawner.local import folder_name
-from miglab_spawner.people import HomeNames, user_id_of
+from miglab_spawner.people import HomeNames, HomeNamesDamaged, user_id_of
 
 DOCKER_TIMEOUT_S = 30
 OLD_LEDGER = "the ledger is an older miglab's: start the lab once, which upgrades it"
@@ -198,6 +198,15 @@ def _named(settings: Settings, user: str) -> Iterator[str]:
     yield from (where for where, names in people_of.items() if user in names)
 
 
+@contextmanager
+def _home_names(settings: Settings) -> Iterator[HomeNames]:
+    """Whose home is whose; where nobody can tell, nothing goes on."""
+    try:
+        yield HomeNames(settings.home_names)
+    except HomeNamesDamaged as error:
+        raise StartError(str(error)) from error
+
+
 def _home_name(names: HomeNames, hub: Any, user: str) -> str:
     """What the home of a person is called; empty if none can be said to be theirs.
 
@@ -222,11 +231,11 @@ def _told_home(settings: Settings, hub: Any, user: str) -> dict[str, Any]:
     """Where a person's files lie, and for which user id the home's name is kept."""
     if settings.servers.spawner == "slurm":
         return {"where": "on the cluster: the site's"}
-    names = HomeNames(settings.home_names)
-    name = _home_name(names, hub, user)
+    with _home_names(settings) as names:
+        name = _home_name(names, hub, user)
+        kept = {"kept_for": names.owner(name)}
     if not name:
         return {}
-    kept = {"kept_for": names.owner(name)}
     if settings.servers.spawner == "docker":
         return {"volume": home_volume(settings, name), **kept}
     folder = settings.homes / folder_name(name)
@@ -238,16 +247,16 @@ def _remove_home(settings: Settings, hub: Any, user: str) -> str:
     """Remove them, which a site on Slurm does itself; where they were."""
     if settings.servers.spawner == "slurm":
         return ""
-    names = HomeNames(settings.home_names)
-    name = _home_name(names, hub, user)
-    if not name:
-        return ""
-    if settings.servers.spawner == "docker":
-        home = _remove_volume(settings, home_volume(settings, name))
-    else:
-        home = _remove_folder(settings.homes / folder_name(name))
-    names.drop(name)
-    return home
+    with _home_names(settings) as names:
+        name = _home_name(names, hub, user)
+        if not name:
+            return ""
+        if settings.servers.spawner == "docker":
+            home = _remove_volume(settings, home_volume(settings, name))
+        else:
+            home = _remove_folder(settings.homes / folder_name(name))
+        names.drop(name)
+        return home
 
 
 def home_volume(settings: Settings, name: str) -> str:

@@ -18,7 +18,7 @@ _CHANGING = Lock()  # of this process, which alone writes
 
 
 class HomeNamesDamaged(Exception):
-    """The file of homes' names cannot be read; nobody's home is known then."""
+    """The file of homes' names cannot be read or written; nobody's home is known then."""
 
 
 def user_id_of(database: Any, number: int) -> str:
@@ -37,7 +37,10 @@ def user_id_of(database: Any, number: int) -> str:
 
 
 class HomeNames:
-    """A file with the user id of everybody by the name of their home; only the hub writes it.
+    """A file with the user id of everybody by the name of their home.
+
+    The hub's process adds to it.  `drop` is for `miglab forget`, which runs only while no hub does:
+    between the two processes nothing else keeps one from undoing what the other wrote.
 
     A write waits for the disk, so the first start of each user asks in a thread.
 
@@ -83,7 +86,7 @@ class HomeNames:
             user_name: as the account is called now.
 
         Raises:
-            HomeNamesDamaged: the file is something else.
+            HomeNamesDamaged: the file is something else, or cannot be written.
         """
         with _CHANGING:
             names = self._read()
@@ -93,7 +96,11 @@ class HomeNames:
             return name
 
     def drop(self, name: str) -> None:
-        """The home of this name is gone: the name is free again."""
+        """The home of this name is gone: the name is free again.
+
+        Raises:
+            HomeNamesDamaged: the file is something else, or cannot be written.
+        """
         names = self._read()
         if names.pop(name, None) is not None:
             self._write(names)
@@ -106,14 +113,27 @@ class HomeNames:
         except ValidationError as error:
             message = f"{self._path} does not say whose homes are whose: put a backup in its place"
             raise HomeNamesDamaged(message) from error
+        except OSError as error:
+            message = (
+                f"{self._path} cannot be read ({error.strerror}): give it to the user that the hub "
+                "runs as"
+            )
+            raise HomeNamesDamaged(message) from error
 
     def _write(self, names: dict[str, str]) -> None:
         unfinished = self._path.with_name(f"{self._path.name}.new")
-        with unfinished.open("w", encoding="utf-8") as stream:
-            json.dump(names, stream, indent=1, ensure_ascii=False)
-            stream.flush()
-            os.fsync(stream.fileno())
-        unfinished.replace(self._path)
+        try:
+            with unfinished.open("w", encoding="utf-8") as stream:
+                json.dump(names, stream, indent=1, ensure_ascii=False)
+                stream.flush()
+                os.fsync(stream.fileno())
+            unfinished.replace(self._path)
+        except OSError as error:
+            message = (
+                f"{self._path} cannot be written ({error.strerror}): let the user that the hub "
+                "runs as write in its folder, and make room on its disk"
+            )
+            raise HomeNamesDamaged(message) from error
 
 
 def _home_name(names: dict[str, str], user_id: str, user_name: str) -> str:

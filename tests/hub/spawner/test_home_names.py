@@ -52,7 +52,9 @@ async def test_the_first_start_keeps_the_name_and_the_container_goes_by_it(
     assert hub.spawner("lovelace").object_name.endswith("-lovelace")
 
 
-async def test_without_the_file_of_names_an_account_can_be_shown_and_deleted(hub: Hub, names_file: Path) -> None:
+async def test_an_account_is_shown_and_deleted_without_the_names(
+    hub: Hub, names_file: Path
+) -> None:
     """A damaged file keeps servers from starting, and nothing else."""
     names_file.write_text("damaged")
     assert hub.spawner("ada").object_name

@@ -93,6 +93,15 @@ def test_a_home_that_a_deleted_account_left_is_removed(used: Settings) -> None:
     assert json.loads(used.home_names.read_text()) == {}
 
 
+def test_where_nobody_can_say_whose_home_is_whose_nothing_is_changed(used: Settings) -> None:
+    """Neither told nor erased: the message names the file."""
+    used.home_names.write_text("damaged")
+    for act in (tell, forget):
+        with pytest.raises(StartError, match=r"home-names\.json does not say"):
+            act(used, "ada")
+    assert (used.homes / "ada").exists()
+
+
 def test_then_it_is_nobodys(used: Settings) -> None:
     """Account, home and messages are gone, rows are a pseudonym's, others' are as they were."""
     done = forget(used, "ada")

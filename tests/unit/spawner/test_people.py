@@ -47,3 +47,18 @@ def test_a_damaged_file_gives_nobody_a_home(tmp_path: Path, content: str) -> Non
     with pytest.raises(HomeNamesDamaged, match=r"homes\.json"):
         HomeNames(tmp_path / "homes.json").of("1t1", "ada")
     assert (tmp_path / "homes.json").read_text() == content
+
+
+def test_a_file_that_cannot_be_read_or_written_says_what_to_do(
+    names: HomeNames, tmp_path: Path
+) -> None:
+    """A folder in its place; a full disk, where the names of before stay."""
+    (tmp_path / "homes.json").mkdir()
+    with pytest.raises(HomeNamesDamaged, match=r"cannot be read .*: give it to the user"):
+        names.proposed("1t1", "ada")
+    (tmp_path / "homes.json").rmdir()
+    names.of("1t1", "ada")
+    (tmp_path / "homes.json.new").symlink_to("/dev/full")
+    with pytest.raises(HomeNamesDamaged, match=r"cannot be written \(No space left.*make room"):
+        names.of("2t2", "bo")
+    assert names.known("1t1") == "ada" and names.known("2t2") is None
