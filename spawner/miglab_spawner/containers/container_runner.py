@@ -1,9 +1,9 @@
 """A runner as a container: a student's image without network, home, token and log.
 
-Made like a server's: created, attached to its lease, started; with the same labels, limits and
-hardening.  Its lines pass over the engine's attach connection, read by one thread for each runner,
-so that none of the spawner's is kept waiting.  The engine removes it when it ends: when the hub
-dies the connection closes, and with it the runner's input.
+Made like a server's: created, attached to its lease, started; with a server's limits and hardening,
+and the labels of its own lease.  Its lines pass over the engine's attach connection, read by one
+thread for each runner, so that none of the spawner's is kept waiting.  The engine removes it when
+it ends: when the hub dies the connection closes, and with it the runner's input.
 """
 
 import asyncio

@@ -26,6 +26,11 @@ LOOK_S = (
 LOOK_BYTES = 1 << 16
 NOT_FOUND = (126, 127)
 _UUID = re.compile(r"\(UUID: ([^)\s]+)\)")
+NO_TOOL = (
+    "; NVIDIA's toolkit puts it into a container together with the GPU, unless the image's "
+    "NVIDIA_DRIVER_CAPABILITIES leaves out `utility`"
+)
+_GONE = 404
 _ENDED = 409
 
 
@@ -58,7 +63,7 @@ def check_container(engine: Any, container: str, uuids: tuple[str, ...]) -> None
     except APIError as error:
         if error.status_code == _ENDED:
             return
-        status, output = 126, str(error.explanation)
+        raise _refused(error) from error
     if status:
         raise _failed(status, output)
     visible = visible_uuids(output)
@@ -90,13 +95,16 @@ def _unknown(details: str) -> SlicesMissing:
 
 
 def _failed(status: int, output: str) -> SlicesMissing:
-    details = f"exit status {status}: {output.strip()[:500]}"
-    if status in NOT_FOUND:
-        details += (
-            "; NVIDIA's toolkit puts it into a container together with the GPU, unless the image's "
-            "NVIDIA_DRIVER_CAPABILITIES leaves out `utility`"
-        )
-    return _unknown(details)
+    hint = NO_TOOL if status in NOT_FOUND else ""
+    return _unknown(f"exit status {status}: {output.strip()[:500]}{hint}")
+
+
+def _refused(error: APIError) -> SlicesMissing:
+    """An engine may refuse to run what the image lacks; 404 means a container that is gone."""
+    explanation = str(error.explanation).strip()[:500]
+    is_tool_missing = error.status_code != _GONE and "not found" in explanation
+    hint = NO_TOOL if is_tool_missing else ""
+    return _unknown(f"the engine answered {error.status_code}: {explanation}{hint}")
 
 
 def _run(engine: Any, container: str) -> tuple[int, str]:

@@ -5,6 +5,8 @@ from contextlib import closing
 from typing import Any
 
 import pytest
+from docker.errors import APIError
+from requests import Response
 from tests.unit.pool.http.fakes import lease_view, slice_view
 
 from miglab_api.engine import driver_for
@@ -102,3 +104,35 @@ def test_a_look_that_hangs_ends_and_leaves_no_thread(monkeypatch: pytest.MonkeyP
             look.result(timeout=60)
         assert refusal.value.reason == "slice-unknown"
         assert engine.connection.fileno() == -1
+
+
+class RefusingEngine:
+    """It refuses to run anything in its container."""
+
+    def __init__(self, status: int, explanation: str) -> None:
+        self.status, self.explanation = status, explanation
+
+    def exec_create(self, *_: Any, **__: Any) -> None:
+        response = Response()
+        response.status_code = self.status
+        raise APIError("refused", response, self.explanation)
+
+
+@pytest.mark.parametrize(
+    ("status", "explanation", "has_hint"),
+    [
+        (500, "cannot exec: no space left on device", False),
+        (404, "No such container: ada", False),
+        (404, "container ada not found", False),
+        (400, 'exec: "nvidia-smi": executable file not found in $PATH', True),
+    ],
+)
+def test_what_the_engine_refuses_is_told_in_its_words(
+    status: int, explanation: str, has_hint: bool
+) -> None:
+    """With its status; only a program that is not there points at the image's capabilities."""
+    with pytest.raises(SlicesMissing) as refusal:
+        check_container(RefusingEngine(status, explanation), "ada", ("MIG-1",))
+    assert f"the engine answered {status}: {explanation}" in refusal.value.details
+    assert ("`utility`" in refusal.value.details) is has_hint
+    assert "exit status" not in refusal.value.details
