@@ -70,7 +70,7 @@ class People(Subject):
         It takes a name from nobody: one that somebody else bears here is theirs until the hub's own
         process tells otherwise.
         """
-        called = self._names.get(user_id)
+        called = self.name_of(user_id)
         if called is not None:
             return called
         if self._bearer(name) is not None:
