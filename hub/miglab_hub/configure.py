@@ -39,16 +39,16 @@ from miglab_api.scopes import (
     ADMIN_SCOPE,
     CUSTOM_SCOPES,
     LEASE_SCOPE,
-    POOL_SCOPES,
     SERVICE_SCOPE,
     STAFF_SCOPE,
 )
 from miglab_hub import lab_secrets
 from miglab_hub.plugins import plugin
-from miglab_hub.settings.lab_toml import SCHEDULER, SERVICE_NAME, Settings
+from miglab_hub.settings.lab_toml import SCHEDULER, Settings
 from miglab_hub.settings.tables import SHARED_PASSWORD
 from miglab_hub.sign_in import check_identity, open_to_all
 from miglab_spawner import hub_pages
+from miglab_spawner.hub_setup import POOL_ROLE, pool_service
 
 ROSTER = "roster"  # the name at the hub under which `miglab roster` changes groups
 NOTEBOOKS_URL = "/lab/tree/notebooks"  # where both spawners put the notebooks
@@ -187,14 +187,7 @@ def update_groups(c: Any, settings: Settings) -> None:
 def update_service(c: Any, settings: Settings) -> None:
     """The pool service: external, its pages behind the proxy, people signed in by OAuth."""
     c.JupyterHub.services = [
-        {
-            "name": SERVICE_NAME,
-            "url": settings.pool_origin,
-            "api_token": lab_secrets.read(settings.service_token),
-            "oauth_client_allowed_scopes": [SERVICE_SCOPE, STAFF_SCOPE, ADMIN_SCOPE],
-            "oauth_no_confirm": True,
-            "display": True,
-        },
+        pool_service(settings.pool_origin, lab_secrets.read(settings.service_token)),
         {"name": ROSTER, "api_token": lab_secrets.read(settings.roster_token), "display": False},
     ]
 
@@ -205,11 +198,7 @@ def update_roles(c: Any, settings: Settings) -> None:
     c.JupyterHub.extra_user_scopes = {SERVICE_SCOPE, f"{LEASE_SCOPE}!user"}
     wanted = settings.authentication
     c.JupyterHub.load_roles = [
-        {
-            "name": "miglab-pool",
-            "scopes": list(POOL_SCOPES),
-            "services": [SERVICE_NAME],
-        },
+        dict(POOL_ROLE),
         {"name": "miglab-roster", "scopes": ["admin:users", "groups"], "services": [ROSTER]},
         {
             "name": "miglab-staff",

@@ -29,7 +29,7 @@ from miglab_pool.ledger import people
 from miglab_pool.ledger.tables import VERSION, LedgerError, inspect
 from miglab_spawner.containers.home_volume import remove_left
 from miglab_spawner.local import folder_name
-from miglab_spawner.people import HomeNames, user_id_of
+from miglab_spawner.people import HomeNames, HomeNamesDamaged, user_id_of
 
 DOCKER_TIMEOUT_S = 30
 OLD_LEDGER = "the ledger is an older miglab's: start the lab once, which upgrades it"
@@ -73,9 +73,10 @@ def tell(settings: Settings, user: str) -> dict[str, Any]:
 
 
 def is_known(told: dict[str, Any]) -> bool:
-    """Whether an account, or a row about the person, is there; a name may be misspelt."""
+    """Whether an account, a row, or a home kept for the person is there; a name may be misspelt."""
     others = {"user", "lab", "told_at", "home"}
-    return any(value for name, value in told.items() if name not in others)
+    has_rows = any(value for name, value in told.items() if name not in others)
+    return has_rows or bool(told["home"].get("kept_for"))
 
 
 def forget(settings: Settings, user: str, *, keep_home: bool = False) -> Forgotten:
@@ -197,37 +198,65 @@ def _named(settings: Settings, user: str) -> Iterator[str]:
     yield from (where for where, names in people_of.items() if user in names)
 
 
-def _home_name(settings: Settings, hub: Any, user: str) -> str:
-    """What the home of a person is called: by the account, or where that is gone, as they are."""
+@contextmanager
+def _home_names(settings: Settings) -> Iterator[HomeNames]:
+    """Whose home is whose; where nobody can tell, nothing goes on."""
+    try:
+        yield HomeNames(settings.home_names)
+    except HomeNamesDamaged as error:
+        raise StartError(str(error)) from error
+
+
+def _home_name(names: HomeNames, hub: Any, user: str) -> str:
+    """What the home of a person is called; empty if none can be said to be theirs.
+
+    The plain name is a home's that was begun before names were kept, or a deleted account's.  It is
+    not this person's if it is kept for an account that the hub has: that one was renamed since.
+    """
     account = orm.User.find(hub, user) if hub else None
-    if account is None:
-        return user
-    return HomeNames(settings.home_names).known(user_id_of(hub, account.id)) or user
+    if account and (name := names.known(user_id_of(hub, account.id))):
+        return name
+    owner = names.owner(user)
+    return user if owner is None or _is_gone(hub, owner) else ""
+
+
+def _is_gone(hub: Any, user_id: str) -> bool:
+    """Whether the hub has no account of this id; without its database nobody can tell."""
+    if hub is None:
+        return False
+    return all(user_id_of(hub, number) != user_id for (number,) in hub.query(orm.User.id))
 
 
 def _told_home(settings: Settings, hub: Any, user: str) -> dict[str, Any]:
-    """Where a person's files lie."""
+    """Where a person's files lie, and for which user id the home's name is kept."""
     if settings.servers.spawner == "slurm":
         return {"where": "on the cluster: the site's"}
-    name = _home_name(settings, hub, user)
+    with _home_names(settings) as names:
+        name = _home_name(names, hub, user)
+        kept = {"kept_for": names.owner(name)}
+    if not name:
+        return {}
     if settings.servers.spawner == "docker":
-        return {"volume": home_volume(settings, name)}
+        return {"volume": home_volume(settings, name), **kept}
     folder = settings.homes / folder_name(name)
     files = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
-    return {"folder": str(folder), "bytes": sum(path.stat().st_size for path in files)}
+    return {"folder": str(folder), "bytes": sum(path.stat().st_size for path in files), **kept}
 
 
 def _remove_home(settings: Settings, hub: Any, user: str) -> str:
     """Remove them, which a site on Slurm does itself; where they were."""
     if settings.servers.spawner == "slurm":
         return ""
-    name = _home_name(settings, hub, user)
-    if settings.servers.spawner == "docker":
-        home = _remove_volume(settings, home_volume(settings, name))
-    else:
-        home = _remove_folder(settings.homes / folder_name(name))
-    HomeNames(settings.home_names).drop(name)
-    return home
+    with _home_names(settings) as names:
+        name = _home_name(names, hub, user)
+        if not name:
+            return ""
+        if settings.servers.spawner == "docker":
+            home = _remove_volume(settings, home_volume(settings, name))
+        else:
+            home = _remove_folder(settings.homes / folder_name(name))
+        names.drop(name)
+        return home
 
 
 def home_volume(settings: Settings, name: str) -> str:

@@ -29,11 +29,7 @@ from miglab_spawner import home_size
 from miglab_spawner.borrower import SliceRunner
 from miglab_spawner.containers import networks
 from miglab_spawner.containers.container_runner import COMMAND, ENGINE_ERRORS, ContainerRunner
-from miglab_spawner.containers.gpu_handover import (
-    LOOK_S,
-    check_container,
-    look_timed_out,
-)
+from miglab_spawner.containers.gpu_handover import check_container, look_thread
 from miglab_spawner.containers.home_volume import home_of, volume_use
 from miglab_spawner.containers.host_config import (
     ContainerLimits,
@@ -228,6 +224,12 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
             error.jupyterhub_message = message  # type: ignore[union-attr]  # JupyterHub shows it
             raise
 
+    async def keep_home_name(self) -> None:
+        """As the mixin; the container that is made now goes by it as well."""
+        await super().keep_home_name()
+        if not self.object_id:
+            self.object_name = self._object_name_default()
+
     async def prepare(self) -> None:
         """Clear a leftover that has, or must not have, a slice, or never ran; ready the network.
 
@@ -317,10 +319,8 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
             return
         own = (self.container_id, self.grant.uuids)
         try:
-            async with asyncio.timeout(LOOK_S):
-                await self._with_engine(check_container, *own)
-        except TimeoutError:
-            raise self._without_slices(look_timed_out()) from None
+            with look_thread() as thread:
+                await self._with_engine(check_container, *own, executor=thread)
         except SlicesMissing as missing:
             raise self._without_slices(missing) from None
 

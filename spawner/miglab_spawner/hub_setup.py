@@ -116,14 +116,24 @@ class PoolService:
                 "writes it, and run hub and pool as the same user.", error,
             )  # fmt: skip
             app.exit(1)
-        return {
-            "name": SERVICE,
-            "url": self.origin,
-            "api_token": token,
-            "oauth_client_allowed_scopes": [SERVICE_SCOPE, STAFF_SCOPE, ADMIN_SCOPE],
-            "oauth_no_confirm": True,
-            "display": True,
-        }
+        return pool_service(self.origin, token)
+
+
+def pool_service(origin: str, token: str) -> dict[str, Any]:
+    """The pool as a service of the hub: its pages behind the proxy, people signed in by OAuth.
+
+    Args:
+        origin: of its management listener, as hub and proxy reach it.
+        token: its own hub token.
+    """
+    return {
+        "name": SERVICE,
+        "url": origin,
+        "api_token": token,
+        "oauth_client_allowed_scopes": [SERVICE_SCOPE, STAFF_SCOPE, ADMIN_SCOPE],
+        "oauth_no_confirm": True,
+        "display": True,
+    }
 
 
 def _add_role(app: Any, role: dict[str, Any]) -> None:

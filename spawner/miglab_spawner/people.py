@@ -18,7 +18,7 @@ _CHANGING = Lock()  # of this process, which alone writes
 
 
 class HomeNamesDamaged(Exception):
-    """The file of homes' names cannot be read; nobody's home is known then."""
+    """The file of homes' names cannot be read or written; nobody's home is known then."""
 
 
 def user_id_of(database: Any, number: int) -> str:
@@ -37,11 +37,14 @@ def user_id_of(database: Any, number: int) -> str:
 
 
 class HomeNames:
-    """A file with the user id of everybody by the name of their home; only the hub writes it.
+    """A file with the user id of everybody by the name of their home.
+
+    The hub's process adds to it.  `drop` is for `miglab forget`, which runs only while no hub does:
+    between the two processes nothing else keeps one from undoing what the other wrote.
 
     A write waits for the disk, so the first start of each user asks in a thread.
 
-    The first name that an account was seen with here is its home's name for good, unless it is
+    The name that an account had at its first start is its home's name for good, unless it is
     another account's: that one may have been renamed, or deleted with its files left.
 
     Args:
@@ -59,6 +62,22 @@ class HomeNames:
         """
         return next((name for name, owner in self._read().items() if owner == user_id), None)
 
+    def owner(self, name: str) -> str | None:
+        """The user id for which the home of this name is kept; None if it is nobody's.
+
+        Raises:
+            HomeNamesDamaged: the file is something else.
+        """
+        return self._read().get(name)
+
+    def proposed(self, user_id: str, user_name: str) -> str:
+        """The name that a user's home has, or would have if they started now; nothing is kept.
+
+        Raises:
+            HomeNamesDamaged: the file is something else.
+        """
+        return _home_name(self._read(), user_id, user_name)
+
     def of(self, user_id: str, user_name: str) -> str:
         """The name of a user's home, kept from now on.
 
@@ -67,19 +86,21 @@ class HomeNames:
             user_name: as the account is called now.
 
         Raises:
-            HomeNamesDamaged: the file is something else.
+            HomeNamesDamaged: the file is something else, or cannot be written.
         """
         with _CHANGING:
-            if name := self.known(user_id):
-                return name
-            names, name = self._read(), user_name
-            while name in names:
-                name = f"{name}-{user_id}"
-            self._write({**names, name: user_id})
+            names = self._read()
+            name = _home_name(names, user_id, user_name)
+            if name not in names:
+                self._write({**names, name: user_id})
             return name
 
     def drop(self, name: str) -> None:
-        """The home of this name is gone: the name is free again."""
+        """The home of this name is gone: the name is free again.
+
+        Raises:
+            HomeNamesDamaged: the file is something else, or cannot be written.
+        """
         names = self._read()
         if names.pop(name, None) is not None:
             self._write(names)
@@ -92,11 +113,34 @@ class HomeNames:
         except ValidationError as error:
             message = f"{self._path} does not say whose homes are whose: put a backup in its place"
             raise HomeNamesDamaged(message) from error
+        except OSError as error:
+            message = (
+                f"{self._path} cannot be read ({error.strerror}): give it to the user that the hub "
+                "runs as"
+            )
+            raise HomeNamesDamaged(message) from error
 
     def _write(self, names: dict[str, str]) -> None:
         unfinished = self._path.with_name(f"{self._path.name}.new")
-        with unfinished.open("w", encoding="utf-8") as stream:
-            json.dump(names, stream, indent=1, ensure_ascii=False)
-            stream.flush()
-            os.fsync(stream.fileno())
-        unfinished.replace(self._path)
+        try:
+            with unfinished.open("w", encoding="utf-8") as stream:
+                json.dump(names, stream, indent=1, ensure_ascii=False)
+                stream.flush()
+                os.fsync(stream.fileno())
+            unfinished.replace(self._path)
+        except OSError as error:
+            message = (
+                f"{self._path} cannot be written ({error.strerror}): let the user that the hub "
+                "runs as write in its folder, and make room on its disk"
+            )
+            raise HomeNamesDamaged(message) from error
+
+
+def _home_name(names: dict[str, str], user_id: str, user_name: str) -> str:
+    kept_name = next((name for name, owner in names.items() if owner == user_id), "")
+    if kept_name:
+        return kept_name
+    name = user_name
+    while name in names:
+        name = f"{name}-{user_id}"
+    return name

@@ -59,21 +59,32 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
     def home_name(self) -> str:
         """The name under which the user's home and containers go; it outlives a rename.
 
+        Before the first start it is only proposed: an account that is looked at claims no name.
+        """
+        if self._home_name:
+            return self._home_name
+        try:
+            return HomeNames(Path(self.home_names_file)).proposed(self.user_id, self.user.name)
+        except HomeNamesDamaged as error:
+            self.log.error("The home of %s is unknown: %s", self.user.name, error)
+            return f"{self.user.name}-{self.user_id}"  # which is nobody else's
+
+    async def keep_home_name(self) -> None:
+        """Keep the name from now on.
+
         Raises:
             NotStarted: nobody can say; a home by another name would look empty.
         """
-        if not self._home_name:
-            names = HomeNames(Path(self.home_names_file))
-            try:
-                self._home_name = names.of(self.user_id, self.user.name)
-            except HomeNamesDamaged as error:
-                self.log.error("No home for %s: %s", self.user.name, error)
-                message = (
-                    "Your server was not started, because the lab cannot tell now where your files "
-                    "lie. They are kept. Tell your instructor; the hub's log says what to do."
-                )
-                raise self._not_started(message, "home-unknown", 503) from error
-        return self._home_name
+        names = HomeNames(Path(self.home_names_file))
+        try:
+            self._home_name = await asyncio.to_thread(names.of, self.user_id, self.user.name)
+        except HomeNamesDamaged as error:
+            self.log.error("No home for %s: %s", self.user.name, error)
+            message = (
+                "Your server was not started, because the lab cannot tell now where your files "
+                "lie. They are kept. Tell your instructor; the hub's log says what to do."
+            )
+            raise self._not_started(message, "home-unknown", 503) from error
 
     @property
     def patience_s(self) -> float:
@@ -210,8 +221,8 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
             self.log.warning("Lease %d runs, but the pool: %s", self.grant.lease, error)
 
     async def _start(self) -> Any:
-        _ = self.user_id  # of the hub's database, which is this thread's alone
-        await asyncio.to_thread(lambda: self.home_name)
+        if not self._home_name:
+            await self.keep_home_name()
         return await super()._start()
 
     async def settle_old(self) -> None:

@@ -1,4 +1,4 @@
-"""What is not handed over, because it has not the slices of its lease."""
+"""A server is not handed over unless it has the slices of its lease."""
 
 from miglab_api.leases import LeaseView
 
@@ -25,7 +25,7 @@ class SlicesMissing(Exception):
     def words(self, outcome: str) -> str:
         """What the person is told; ``outcome`` is what did not happen because of it."""
         return (
-            f"{outcome}, because {_MISSING[self.reason]}. What was granted has been given back. "
+            f"{outcome}, because {_MISSING[self.reason]}. What was granted is being given back. "
             "Try again; if it stays so, tell your instructor."
         )
 

@@ -287,6 +287,8 @@ def forget(
             print(
                 f"the lab has no account, lease or ticket of {user}: is that the name at the hub?"
             )
+            if erase:
+                raise StartError(f"nothing was erased, because nothing is kept of {user}")
         if not erase:
             print("nothing was changed; use --erase to delete it")
             return

@@ -17,9 +17,10 @@ import httpx
 from fastapi import FastAPI
 from starlette.requests import HTTPConnection
 
+from miglab_api.scopes import SERVICE
 from miglab_hub import lab_secrets
 from miglab_hub.errors import StartError
-from miglab_hub.settings.lab_toml import SERVICE_NAME, Settings, load
+from miglab_hub.settings.lab_toml import Settings, load
 from miglab_pool.http.access.auth import bearer
 from miglab_pool.http.access.hub_tokens import HubAccess, HubTokens
 from miglab_pool.http.connection_limits import (
@@ -166,7 +167,7 @@ def access_of(settings: Settings, cache_s: int = 30) -> HubAccess:
         api_url=settings.hub_api_url,
         hub_prefix=f"{settings.lab.base_url}hub/",
         prefix=settings.service_prefix,
-        service=SERVICE_NAME,
+        service=SERVICE,
         token=private(settings.service_token),
         cache_s=cache_s,
         hub_origin=settings.lab.subdomain_host,

@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from pydantic import Field, ValidationError, model_validator
 
+from miglab_api.scopes import SERVICE
 from miglab_hub.errors import SettingsError
 from miglab_hub.plugins import plugin
 from miglab_hub.settings.keys import unknown_keys
@@ -38,7 +39,6 @@ ENV_CONFIG = "MIGLAB_CONFIG"
 ENV_PORT = "MIGLAB_PORT"
 ENV_BRIDGE = "MIGLAB_BRIDGE"
 ENV_DOCKER = "DOCKER_HOST"
-SERVICE_NAME = "pool"
 SCHEDULER = "slurm"
 """The value of `servers.spawner` for which a package of its own brings in tables and service."""
 DOCKER = "unix:///var/run/docker.sock"
@@ -231,7 +231,7 @@ class Settings(StateFolder, PoolSettings):
     @property
     def service_prefix(self) -> str:
         """The path of the pool's pages and API, without a slash at its end."""
-        return f"{self.lab.base_url}services/{SERVICE_NAME}"
+        return f"{self.lab.base_url}services/{SERVICE}"
 
     @property
     def public_url(self) -> str:
@@ -248,7 +248,7 @@ class Settings(StateFolder, PoolSettings):
     @property
     def service_origin(self) -> str:
         """The origin of the pool's pages; empty where all is on one."""
-        return service_origin(self.lab.subdomain_host, SERVICE_NAME)
+        return service_origin(self.lab.subdomain_host, SERVICE)
 
     @property
     def proxy_port(self) -> int:
@@ -326,7 +326,7 @@ class Settings(StateFolder, PoolSettings):
     @property
     def pool_url(self) -> str:
         """The pool's API, for the spawner and the command line; without the hub's own path."""
-        return f"{self.pool_origin}/services/{SERVICE_NAME}"
+        return f"{self.pool_origin}/services/{SERVICE}"
 
     @property
     def teachers(self) -> set[str]:

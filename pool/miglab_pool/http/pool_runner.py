@@ -135,9 +135,9 @@ class PoolRunner:
         A name that somebody else has by now, or still has in the pool, is not theirs.
         """
         called = self._pool.people.name_of(user_id)
-        if called is None:
-            await self.decide(lambda pool: pool.people.tell(user_id, name))
-        return called or name
+        if called is not None:
+            return called
+        return await self.decide(lambda pool: pool.people.meet(user_id, name))
 
     async def snapshot(self) -> PoolSnapshot:
         """The pool now, from memory unless it changed since; however many ask, it is drawn once."""

@@ -57,11 +57,29 @@ class People(Subject):
         before = self._names.get(user_id)
         if not user_id or before == name:
             return
-        bearer = next((other for other, called in self._names.items() if called == name), None)
+        bearer = self._bearer(name)
         with self.store.write(durable=True) as tx:
             if bearer is not None:
                 self._call(tx, bearer, name, f"{name} ({bearer})")
             self._call(tx, user_id, before, name)
+
+    @locked
+    def meet(self, user_id: str, name: str) -> str:
+        """What somebody is called whom the hub called ``name``, perhaps a while ago.
+
+        It takes a name from nobody: one that somebody else bears here is theirs until the hub's own
+        process tells otherwise.
+        """
+        called = self.name_of(user_id)
+        if called is not None:
+            return called
+        if self._bearer(name) is not None:
+            return f"{name} ({user_id})"
+        self.tell(user_id, name)
+        return name
+
+    def _bearer(self, name: str) -> str | None:
+        return next((user_id for user_id, called in self._names.items() if called == name), None)
 
     def name_of(self, user_id: str) -> str | None:
         """What the ledger calls somebody; None for one it has not met.  From any thread."""

@@ -1,9 +1,9 @@
 """A runner as a container: a student's image without network, home, token and log.
 
-Made like a server's: created, attached to its lease, started; with the same labels, limits and
-hardening.  Its lines pass over the engine's attach connection, read by one thread for each runner,
-so that none of the spawner's is kept waiting.  The engine removes it when it ends: when the hub
-dies the connection closes, and with it the runner's input.
+Made like a server's: created, attached to its lease, started; with a server's limits and hardening,
+and the labels of its own lease.  Its lines pass over the engine's attach connection, read by one
+thread for each runner, so that none of the spawner's is kept waiting.  The engine removes it when
+it ends: when the hub dies the connection closes, and with it the runner's input.
 """
 
 import asyncio
@@ -26,11 +26,7 @@ from requests import RequestException
 
 from miglab_api.engine import driver_for
 from miglab_spawner.borrower import RESULT_LIMIT, RunnerFailed, TooMuchSaid
-from miglab_spawner.containers.gpu_handover import (
-    LOOK_S,
-    check_container,
-    look_timed_out,
-)
+from miglab_spawner.containers.gpu_handover import check_container, look_thread
 from miglab_spawner.containers.host_config import SavedLease, container_holder, hard_host_config
 
 #: What a call to the engine raises when it refuses, does not answer, or is away: docker-py wraps
@@ -98,11 +94,9 @@ class ContainerRunner:
     async def start(self) -> None:
         """The engine starts it, and it has its slices."""
         await self._do(lambda: self.api.start(self._id))
-        try:
-            async with asyncio.timeout(LOOK_S):
-                await self._do(lambda: check_container(self.api, self._id, self.grant.uuids))
-        except TimeoutError:
-            raise look_timed_out() from None
+        look = partial(check_container, self.api, self._id, self.grant.uuids)
+        with look_thread() as thread:
+            await self._do(look, thread)
 
     async def send(self, order: bytes) -> None:
         """One line to its input, on a thread of its own: a runner that hangs does not read."""
@@ -228,10 +222,12 @@ class ContainerRunner:
             found += piece
         return bytes(found)
 
-    async def _do(self, call: Callable[[], Answer]) -> Answer:
+    async def _do(
+        self, call: Callable[[], Answer], threads: ThreadPoolExecutor = _threads
+    ) -> Answer:
         loop = asyncio.get_running_loop()
         try:
-            return await loop.run_in_executor(_threads, partial(call))
+            return await loop.run_in_executor(threads, partial(call))
         except ENGINE_ERRORS as error:
             raise RunnerFailed(str(error)) from error
 

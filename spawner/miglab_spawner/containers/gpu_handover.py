@@ -4,7 +4,12 @@ It is seen in the container alone: a toolkit that is set to ignore the engine's 
 node that is missing, lets it start without a word.
 """
 
+import contextlib
 import re
+import socket
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from docker.errors import APIError  # noqa: TID251 - one of the rooms that talk to Docker
@@ -15,11 +20,28 @@ from miglab_spawner.slices_missing import SlicesMissing
 LOOK = ("nvidia-smi", "-L")
 #: The places into which NVIDIA's toolkit puts its programs, and none that a student can write to.
 LOOK_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/nvidia/bin"
-LOOK_S = 30.0  # eight busy GPUs took nvidia-smi 5.4 s (gpu-operator#2155)
+LOOK_S = (
+    30.0  # from the start of the program; eight busy GPUs took nvidia-smi 5.4 s (gpu-operator#2155)
+)
 LOOK_BYTES = 1 << 16
 NOT_FOUND = (126, 127)
 _UUID = re.compile(r"\(UUID: ([^)\s]+)\)")
+NO_TOOL = (
+    "; NVIDIA's toolkit puts it into a container together with the GPU, unless the image's "
+    "NVIDIA_DRIVER_CAPABILITIES leaves out `utility`"
+)
+_GONE = 404
 _ENDED = 409
+
+
+@contextlib.contextmanager
+def look_thread() -> Iterator[ThreadPoolExecutor]:
+    """A thread for one look: one that takes long keeps no other call to the engine waiting."""
+    thread = ThreadPoolExecutor(1, "look")
+    try:
+        yield thread
+    finally:
+        thread.shutdown(wait=False)
 
 
 def check_container(engine: Any, container: str, uuids: tuple[str, ...]) -> None:
@@ -33,7 +55,7 @@ def check_container(engine: Any, container: str, uuids: tuple[str, ...]) -> None
         uuids: of the slices, or of GPUs leased whole.
 
     Raises:
-        SlicesMissing: it has others, or nobody can tell.
+        SlicesMissing: it has others, or nobody can tell, also where `LOOK_S` passed.
         DockerException: as the engine's client raises it.
     """
     try:
@@ -41,7 +63,7 @@ def check_container(engine: Any, container: str, uuids: tuple[str, ...]) -> None
     except APIError as error:
         if error.status_code == _ENDED:
             return
-        status, output = 126, str(error.explanation)
+        raise _refused(error) from error
     if status:
         raise _failed(status, output)
     visible = visible_uuids(output)
@@ -68,23 +90,21 @@ def visible_uuids(listing: str) -> list[str]:
     return visible
 
 
-def look_timed_out() -> SlicesMissing:
-    """The look takes longer than `LOOK_S`."""
-    return _unknown(f"no answer within {LOOK_S:g} s")
-
-
 def _unknown(details: str) -> SlicesMissing:
     return SlicesMissing("slice-unknown", f"{' '.join(LOOK)} in the container: {details}")
 
 
 def _failed(status: int, output: str) -> SlicesMissing:
-    details = f"exit status {status}: {output.strip()[:500]}"
-    if status in NOT_FOUND:
-        details += (
-            "; NVIDIA's toolkit puts it into a container together with the GPU, unless the image's "
-            "NVIDIA_DRIVER_CAPABILITIES leaves out `utility`"
-        )
-    return _unknown(details)
+    hint = NO_TOOL if status in NOT_FOUND else ""
+    return _unknown(f"exit status {status}: {output.strip()[:500]}{hint}")
+
+
+def _refused(error: APIError) -> SlicesMissing:
+    """An engine may refuse to run what the image lacks; 404 means a container that is gone."""
+    explanation = str(error.explanation).strip()[:500]
+    is_tool_missing = error.status_code != _GONE and "not found" in explanation
+    hint = NO_TOOL if is_tool_missing else ""
+    return _unknown(f"the engine answered {error.status_code}: {explanation}{hint}")
 
 
 def _run(engine: Any, container: str) -> tuple[int, str]:
@@ -92,13 +112,33 @@ def _run(engine: Any, container: str) -> tuple[int, str]:
     look = engine.exec_create(container, LOOK, environment={"PATH": LOOK_PATH})
     output = b""
     connection = engine.exec_start(look["Id"], socket=True)
-    try:
+    with _until_deadline(connection) as is_late:
         for _, piece in frames_iter(connection, tty=False):  # type: ignore[no-untyped-call]
             output += piece
             if len(output) > LOOK_BYTES:
                 return 1, "more output than any list of GPUs"
-    finally:
-        getattr(connection, "_sock", connection).close()
-        connection.close()
+    if is_late.is_set():
+        raise _unknown(f"no answer within {LOOK_S:g} s")
     status = engine.exec_inspect(look["Id"])["ExitCode"]
     return (1 if status is None else int(status)), output.decode(errors="replace")
+
+
+@contextlib.contextmanager
+def _until_deadline(connection: Any) -> Iterator[threading.Event]:
+    """End the connection after `LOOK_S` and set the event: docker-py reads without a timeout."""
+    connected, is_late = getattr(connection, "_sock", connection), threading.Event()
+
+    def end() -> None:
+        is_late.set()
+        with contextlib.suppress(OSError):
+            connected.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(LOOK_S, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield is_late
+    finally:
+        timer.cancel()
+        connected.close()
+        connection.close()

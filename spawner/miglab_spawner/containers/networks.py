@@ -15,7 +15,7 @@ from typing import Any
 from docker.errors import APIError, NotFound  # noqa: TID251 - one of the rooms that talk to Docker
 
 from miglab_api.holders import LAB_LABEL
-from miglab_spawner.containers.server_labels import ServerLabels
+from miglab_spawner.containers.server_labels import ServerLabels, is_marked
 
 ICC = "com.docker.network.bridge.enable_icc"
 BUILT_IN = frozenset({"", "bridge", "host", "none", "default"})
@@ -98,13 +98,14 @@ def remove_unused(api: Any, lab: str) -> list[str]:
     """Remove the networks of servers whose container is gone; the names of those removed.
 
     The hub removes a server's network when it stops the server, but not where the pool removed the
-    container, or where the hub died in between.  One that is new may wait for its container.
+    container, or where the hub died in between.  One that is new may wait for its container; one
+    without a server's labels is shared, whatever its name.
     """
     removed = []
     for listed in api.networks(filters={"label": f"{LAB_LABEL}={lab}"}):
         name = str(listed["Name"])
         server = name.removesuffix(OWN)
-        if server == name or _age_s(listed) < NEW_S or _is_there(api, server):
+        if not is_marked(listed.get("Labels")) or _age_s(listed) < NEW_S or _is_there(api, server):
             continue
         network = _network(api, str(listed["Id"]))
         if network is not None:

@@ -50,6 +50,11 @@ class ServerLabels:
         )
 
 
+def is_marked(labels: Labels) -> bool:
+    """Whether these are of any server: with them goes what was made for one server alone."""
+    return {HOME, SERVER} <= set(labels or {})
+
+
 def labels_of(container: Mapping[str, Any]) -> dict[str, str]:
     """A container's labels, by Docker's inspect."""
     return dict(container["Config"].get("Labels") or {})

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from miglab_hub import cli
 from miglab_hub.errors import StartError
-from miglab_hub.forget import forget, home_volume, tell
+from miglab_hub.forget import forget, home_volume, is_known, tell
 from miglab_hub.settings.lab_toml import Settings
 from miglab_pool.ledger import people
 from miglab_pool.ledger.ledger import Ledger
@@ -55,6 +55,51 @@ def test_a_renamed_users_home_is_theirs(used: Settings) -> None:
     assert forget(used, "lovelace").home == str(used.homes / "ada")
     assert not (used.homes / "ada").exists()
     assert json.loads(used.home_names.read_text()) == {}
+
+
+def rename(settings: Settings, before: str, name: str) -> None:
+    """The account is called so from now on; its home keeps the name of its first start."""
+    with closing(orm.new_session_factory(f"sqlite:///{settings.hub_database}")()) as hub:
+        account = orm.User.find(hub, before)
+        HomeNames(settings.home_names).of(user_id_of(hub, account.id), before)
+        account.name = name
+        hub.commit()
+        hub.get_bind().dispose()
+
+
+@pytest.mark.parametrize("has_new_bearer", [False, True])
+def test_the_former_name_of_somebody_renamed_leads_to_no_home(
+    used: Settings, has_new_bearer: bool
+) -> None:
+    """Neither where nobody bears the name now, nor where a new account has never started."""
+    rename(used, "ada", "lovelace")
+    if has_new_bearer:
+        with closing(orm.new_session_factory(f"sqlite:///{used.hub_database}")()) as hub:
+            hub.add(orm.User(name="ada"))
+            hub.commit()
+            hub.get_bind().dispose()
+    assert tell(used, "ada")["home"] == {}
+    assert forget(used, "ada").home == ""
+    assert (used.homes / "ada").exists() and "ada" in json.loads(used.home_names.read_text())
+    assert tell(used, "lovelace")["home"]["folder"] == str(used.homes / "ada")
+
+
+def test_a_home_that_a_deleted_account_left_is_removed(used: Settings) -> None:
+    """The name is kept for an id that no account has, which is all that the lab knows of it."""
+    HomeNames(used.home_names).of("999t1", "eve")
+    (used.homes / "eve").mkdir()
+    assert is_known(tell(used, "eve"))
+    assert forget(used, "eve").home == str(used.homes / "eve")
+    assert json.loads(used.home_names.read_text()) == {}
+
+
+def test_where_nobody_can_say_whose_home_is_whose_nothing_is_changed(used: Settings) -> None:
+    """Neither told nor erased: the message names the file."""
+    used.home_names.write_text("damaged")
+    for act in (tell, forget):
+        with pytest.raises(StartError, match=r"home-names\.json does not say"):
+            act(used, "ada")
+    assert (used.homes / "ada").exists()
 
 
 def test_then_it_is_nobodys(used: Settings) -> None:
@@ -137,6 +182,10 @@ def test_a_name_that_nobody_has_is_questioned(used: Settings, tmp_path: Path) ->
     """A misspelt name must not look as if the person had been forgotten."""
     words = ["forget", "adda", "--export", str(tmp_path / "adda.json"), "--config", str(used.file)]
     assert "is that the name at the hub?" in CliRunner().invoke(cli.app, words).output
+    (used.homes / "adda").mkdir()
+    words[3] = str(tmp_path / "again.json")
+    stopped = CliRunner().invoke(cli.app, [*words, "--erase"])
+    assert isinstance(stopped.exception, StartError) and (used.homes / "adda").exists()
 
 
 def test_people_are_found_in_an_old_archive(used: Settings) -> None:

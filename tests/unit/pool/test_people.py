@@ -45,6 +45,18 @@ def test_a_rename_takes_everything_along(world: World) -> None:
     assert world.pool.check_invariants() == []
 
 
+def test_an_old_answer_of_the_hub_takes_a_name_from_nobody(world: World) -> None:
+    """Who is met by a name that somebody else bears is called by name and id; no row changes."""
+    people = world.pool.people
+    people.tell("1t1", "ada")
+    world.run("ada")
+    assert people.meet("2t2", "ada") == "ada (2t2)"
+    assert people.name_of("1t1") == "ada" and people.name_of("2t2") is None
+    assert names_of(world) == ["ada"]
+    assert people.meet("1t1", "lovelace") == "ada"
+    assert people.meet("3t3", "bo") == people.name_of("3t3") == "bo"
+
+
 def test_a_rename_outlives_the_service(world: World) -> None:
     """It is in the ledger, the name and all rows in one step."""
     world.pool.people.tell("1t1", "ada")

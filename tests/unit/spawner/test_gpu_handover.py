@@ -1,10 +1,17 @@
 """How slices are asked of an engine, and how a container's own list of GPUs is read."""
 
+import socket
+from contextlib import closing
+from typing import Any
+
 import pytest
+from docker.errors import APIError
+from requests import Response
 from tests.unit.pool.http.fakes import lease_view, slice_view
 
 from miglab_api.engine import driver_for
-from miglab_spawner.containers.gpu_handover import visible_uuids
+from miglab_spawner.containers import gpu_handover
+from miglab_spawner.containers.gpu_handover import check_container, look_thread, visible_uuids
 from miglab_spawner.refusals import REASONS
 from miglab_spawner.slices_missing import SlicesMissing, check_lease
 
@@ -71,3 +78,61 @@ def test_every_missing_slice_is_told_in_words(reason: str) -> None:
     message = SlicesMissing(reason, "GPU-a").words("Your server was not started")
     assert message.startswith("Your server was not started, because ")
     assert "Try again" in message and "GPU-a" not in message
+
+
+class SilentEngine:
+    """Its container's ``nvidia-smi`` hangs: the connection stays open and says nothing."""
+
+    def __init__(self) -> None:
+        self.connection, self.container_end = socket.socketpair()
+
+    def exec_create(self, *_: Any, **__: Any) -> dict[str, str]:
+        return {"Id": "look"}
+
+    def exec_start(self, *_: Any, **__: Any) -> socket.socket:
+        return self.connection
+
+
+def test_a_look_that_hangs_ends_and_leaves_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The deadline ends the connection, so that the thread which reads it goes on."""
+    monkeypatch.setattr(gpu_handover, "LOOK_S", 0.1)
+    engine = SilentEngine()
+    with closing(engine.container_end):
+        with look_thread() as thread:
+            look = thread.submit(check_container, engine, "ada", ("MIG-1",))
+        with pytest.raises(SlicesMissing, match="no answer within") as refusal:
+            look.result(timeout=60)
+        assert refusal.value.reason == "slice-unknown"
+        assert engine.connection.fileno() == -1
+
+
+class RefusingEngine:
+    """It refuses to run anything in its container."""
+
+    def __init__(self, status: int, explanation: str) -> None:
+        self.status, self.explanation = status, explanation
+
+    def exec_create(self, *_: Any, **__: Any) -> None:
+        response = Response()
+        response.status_code = self.status
+        raise APIError("refused", response, self.explanation)
+
+
+@pytest.mark.parametrize(
+    ("status", "explanation", "has_hint"),
+    [
+        (500, "cannot exec: no space left on device", False),
+        (404, "No such container: ada", False),
+        (404, "container ada not found", False),
+        (400, 'exec: "nvidia-smi": executable file not found in $PATH', True),
+    ],
+)
+def test_what_the_engine_refuses_is_told_in_its_words(
+    status: int, explanation: str, has_hint: bool
+) -> None:
+    """With its status; only a program that is not there points at the image's capabilities."""
+    with pytest.raises(SlicesMissing) as refusal:
+        check_container(RefusingEngine(status, explanation), "ada", ("MIG-1",))
+    assert f"the engine answered {status}: {explanation}" in refusal.value.details
+    assert ("`utility`" in refusal.value.details) is has_hint
+    assert "exit status" not in refusal.value.details

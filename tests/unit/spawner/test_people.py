@@ -14,7 +14,7 @@ def names(tmp_path: Path) -> HomeNames:
 
 def test_a_home_keeps_its_first_name(names: HomeNames, tmp_path: Path) -> None:
     """Whatever its user is called later, and whichever process asks."""
-    assert names.known("1t1") is None
+    assert names.proposed("1t1", "ada") == "ada" and names.known("1t1") is None
     assert names.of("1t1", "ada") == "ada"
     assert HomeNames(tmp_path / "homes.json").of("1t1", "lovelace") == "ada"
     assert names.known("1t1") == "ada"
@@ -29,6 +29,7 @@ def test_no_two_users_share_a_home(names: HomeNames) -> None:
         names.of("4t4", "ada"),
     ]
     assert homes == ["ada", "ada-3t3", "ada-3t3-3t3", "ada-4t4"]
+    assert names.proposed("5t5", "ada") == "ada-5t5"
 
 
 def test_a_removed_home_leaves_its_name(names: HomeNames) -> None:
@@ -46,3 +47,18 @@ def test_a_damaged_file_gives_nobody_a_home(tmp_path: Path, content: str) -> Non
     with pytest.raises(HomeNamesDamaged, match=r"homes\.json"):
         HomeNames(tmp_path / "homes.json").of("1t1", "ada")
     assert (tmp_path / "homes.json").read_text() == content
+
+
+def test_a_file_that_cannot_be_read_or_written_says_what_to_do(
+    names: HomeNames, tmp_path: Path
+) -> None:
+    """A folder in its place; a full disk, where the names of before stay."""
+    (tmp_path / "homes.json").mkdir()
+    with pytest.raises(HomeNamesDamaged, match=r"cannot be read .*: give it to the user"):
+        names.proposed("1t1", "ada")
+    (tmp_path / "homes.json").rmdir()
+    names.of("1t1", "ada")
+    (tmp_path / "homes.json.new").symlink_to("/dev/full")
+    with pytest.raises(HomeNamesDamaged, match=r"cannot be written \(No space left.*make room"):
+        names.of("2t2", "bo")
+    assert names.known("1t1") == "ada" and names.known("2t2") is None
