@@ -174,7 +174,7 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
             self.tell_next_time(why)
 
     async def _asked_back(self, job: int) -> LeaseView | None:
-        """A job as somebody asked for it back; None if nobody did."""
+        """A job as somebody asked for it back; None if nobody did, or the number is another's."""
         if not self.reclaimer_url:
             return None
         try:
@@ -182,7 +182,8 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
         except BackendError as error:
             self.log.info("Why did job %d end? The reclaimer: %s", job, error)
             return None
-        return lease if lease.release_requested_at is not None else None
+        is_this_server = (lease.user, lease.server) == (self.user.name, self.name)
+        return lease if is_this_server and lease.release_requested_at is not None else None
 
     def ended(self, job: SlurmJob | None) -> None:
         """Tell the student why, where it was not their own doing; the lab itself says its own."""

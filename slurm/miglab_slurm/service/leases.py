@@ -76,6 +76,19 @@ class JobRecord:
 
 
 @dataclass(frozen=True)
+class EndedLease:
+    """A lease that is over, or whose job Slurm was told to cancel.
+
+    Attributes:
+        tag: says which job it was: its number can come again.
+        lease: as it was then.
+    """
+
+    tag: Tag
+    lease: LeaseView
+
+
+@dataclass(frozen=True)
 class ServerJobs:
     """The jobs of one server.
 
@@ -139,7 +152,7 @@ class SlurmLeases:
         self._now = now
         self.picture: ClusterPicture | None = None
         self.records: dict[int, JobRecord] = {}
-        self.over: dict[int, LeaseView] = {}
+        self.over: dict[int, EndedLease] = {}
         self.commands: list[SlurmCommand] = []
 
     def update(self, picture: ClusterPicture) -> list[JobRecord]:
@@ -155,7 +168,8 @@ class SlurmLeases:
         ]
         for record in ended:
             del self.records[record.job.id]
-            self._remember(self._view(record))
+            if self._end_of(record.job) is None:
+                self._remember(record.job, self._view(record))
         for number, job in running.items():
             known = self.records.get(number)
             is_the_same = known is not None and known.job.tag == job.tag
@@ -207,13 +221,21 @@ class SlurmLeases:
         return self._view(record) if record is not None and record.job.gres else None
 
     def find(self, number: int) -> LeaseView:
-        """One lease, live or lately over.
+        """One lease, live or lately over; of two jobs of one number, the one that runs.
 
         Raises:
             Refused: there is none.
         """
-        if number in self.over:
-            return self.over[number]
+        record = self.records.get(number)
+        lease = self._end_of(record.job) if record is not None else self._last_end_of(number)
+        return self.find_live(number) if lease is None else lease
+
+    def find_live(self, number: int) -> LeaseView:
+        """The lease of a job that runs: the one on which `release` and `extend` act.
+
+        Raises:
+            Refused: no server runs as this job.
+        """
         return self._view(self._record(number))
 
     # -- by the holder -------------------------------------------------------------------------
@@ -285,8 +307,7 @@ class SlurmLeases:
         tag = tag_of_ours(record.job)
         lease = self.of_server(tag.user, tag.server)
         if lease is None or lease.id != number:
-            self.taken_out(record.job, reason)
-            return self.over[number]
+            return self.taken_out(record.job, reason)
         is_given_back = is_holder(by, tag.user, tag.server)
         asked = replace(record, release_at=self._now(), reason=reason, is_given_back=is_given_back)
         return self._put(replace(asked, warning=None))
@@ -333,14 +354,12 @@ class SlurmLeases:
     def note_activity(self, spent: Iterable[Spent]) -> None:
         """Nothing: usage on Slurm counts whole stays."""
 
-    def taken_out(self, job: SlurmJob, reason: str) -> None:
+    def taken_out(self, job: SlurmJob, reason: str) -> LeaseView:
         """Somebody takes a job out of the queue: its student is to read why."""
         words = ("scancel", f"--name={job.name}", f"--user={job.account}", str(job.id))
         self.commands.append(SlurmCommand(words, job.account))
-        view = lease_of(job)
-        self._remember(
-            view.model_copy(update={"release_requested_at": self._now(), "reason": reason})
-        )
+        requested = {"release_requested_at": self._now(), "reason": reason}
+        return self._remember(job, lease_of(job).model_copy(update=requested))
 
     def take_commands(self) -> list[SlurmCommand]:
         """What is to be done, once."""
@@ -358,10 +377,20 @@ class SlurmLeases:
         self.records[record.job.id] = record
         return self._view(record)
 
-    def _remember(self, lease: LeaseView) -> None:
-        self.over[lease.id] = lease.model_copy(update={"state": LeaseState.RELEASED})
+    def _remember(self, job: SlurmJob, lease: LeaseView) -> LeaseView:
+        released = lease.model_copy(update={"state": LeaseState.RELEASED})
+        self.over[job.id] = EndedLease(tag_of_ours(job), released)
         while len(self.over) > REMEMBERED:
             del self.over[next(iter(self.over))]
+        return released
+
+    def _end_of(self, job: SlurmJob) -> LeaseView | None:
+        """How this very job's lease ended; None if it has not, or nobody remembers."""
+        ended = self.over.get(job.id)
+        return ended.lease if ended is not None and ended.tag == job.tag else None
+
+    def _last_end_of(self, number: int) -> LeaseView | None:
+        return self.over[number].lease if number in self.over else None
 
     def _view(self, record: JobRecord) -> LeaseView:
         left = self._extensions_left(record) if self._site.operator else 0

@@ -13,6 +13,7 @@ from fastapi import FastAPI, Request
 from traitlets.config import Config
 
 from miglab_api.leases import (
+    ExtendRequest,
     KernelSignal,
     LeaseState,
     LeaseView,
@@ -20,11 +21,12 @@ from miglab_api.leases import (
     Signals,
     WarningKind,
 )
-from miglab_api.staff import MessageRequest
+from miglab_api.staff import ActionRequest, MessageRequest
 from miglab_api.tickets import TicketState
 from miglab_hub.service.process import rules_of
 from miglab_hub.settings.lab_toml import load
 from miglab_pool.http.access.principal import Principal, PrincipalKind
+from miglab_pool.http.errors import DeniedError
 from miglab_pool.reclaim.activity import Activity, SignalBoard
 from miglab_pool.reclaim.round import Reclaimer
 from miglab_pool.refused import Refused
@@ -34,7 +36,7 @@ from miglab_slurm.nodes import Node
 from miglab_slurm.picture import ClusterPicture
 from miglab_slurm.reader import SlurmReader
 from miglab_slurm.records import SlurmJob, Tag
-from miglab_slurm.service.page import PLACES, _draw, activity_in_words, by_course
+from miglab_slurm.service.page import PLACES, _draw, activity_in_words, by_course, end, extend
 from miglab_slurm.service.runner import SlurmDoor, SlurmRunner
 from miglab_slurm.spawner import MIGSlurmSpawner
 from miglab_slurm.submissions import Stay, Submissions
@@ -290,6 +292,85 @@ def test_an_offer_that_staff_end_is_cancelled(lab: ReclaimerLab) -> None:
     (command,) = lab.door.leases.take_commands()
     assert command.words == ("scancel", "--name=jupyter-2", f"--user={ME}", "2")
     assert lab.door.leases.to_stop() == []
+
+
+@pytest.mark.parametrize("is_seen_waiting", [True, False])
+def test_a_number_that_comes_again_is_the_lease_of_who_has_it(
+    lab: ReclaimerLab, is_seen_waiting: bool
+) -> None:
+    """Nobody ends or reads a lease by the rights that they had over the job of before."""
+    carls = Tag("miglab", "carl", "", "vision", "1g.5gb", "t7")
+    lab.look(job(7))
+    lab.door.leases.release(7, "user:staff", "The room closes.")
+    if is_seen_waiting:
+        lab.look(job(7, "PENDING", tag=carls))
+        assert lab.door.leases.find(7).user == "ada"
+        with pytest.raises(Refused, match="No server runs as job 7"):
+            lab.door.leases.find_live(7)
+    lab.look(job(7, tag=carls))
+    lease = lab.door.leases.find(7)
+    assert (lease.user, lease.state, lease.reason) == ("carl", LeaseState.RUNNING, "")
+    assert lab.door.leases.find_live(7) == lease
+    assert lab.door.leases.release(7, "user:staff", "His time is over.").user == "carl"
+    lab.look()
+    assert lab.door.leases.find(7).reason == "His time is over."
+
+
+@pytest.mark.parametrize("path", ["release", "extend"])
+async def test_who_may_end_a_lease_that_is_over_may_do_nothing_to_the_next_of_its_number(
+    lab: ReclaimerLab, path: str
+) -> None:
+    """The page looks at the rights over the very job on which it acts."""
+    lab.look(job(7))
+    lab.look()
+    lab.look(job(7, tag=Tag("miglab", "carl", "", "vision", "1g.5gb", "t7")))
+    instructor = Principal(PrincipalKind.PERSON, "ina", instructs=frozenset({"everyone"}))
+    request = request_of(lab)
+    with pytest.raises(DeniedError):
+        if path == "release":
+            await end(7, ActionRequest(reason="mine"), instructor, request)
+        else:
+            await extend(7, ExtendRequest(by_s=600), instructor, request)
+    assert lab.lease("carl").state is LeaseState.RUNNING
+    assert lab.door.leases.take_commands() == []
+
+
+def test_why_an_offer_was_taken_back_is_told_after_the_job_is_over(lab: ReclaimerLab) -> None:
+    """The start that lost it asks when Slurm has cancelled the job, maybe some rounds later."""
+    lab.look(without_gpu(1), job(2))
+    assert lab.door.leases.release(2, "ina", "The room closes.").reason == "The room closes."
+    lab.look(without_gpu(1), job(2))
+    assert lab.door.leases.find(2).reason == "The room closes."
+    lab.look(without_gpu(1))
+    assert lab.door.leases.find(2).reason == "The room closes."
+
+
+@pytest.mark.parametrize(
+    ("user", "server", "is_asked_back"),
+    [("ada", "", True), ("carl", "", False), ("ada", "2", False)],
+)
+async def test_the_hub_believes_the_reclaimer_of_its_own_server_alone(
+    lab: ReclaimerLab, monkeypatch: pytest.MonkeyPatch, user: str, server: str, is_asked_back: bool
+) -> None:
+    """It asks by a number, which may have been another server's."""
+    lab.look(job(7))
+    lease = lab.door.leases.release(7, "user:staff", "The room closes.")
+
+    class AnswersOfAda:
+        """Answers for any number with ada's lease."""
+
+        def __init__(self, *_: object) -> None: ...
+
+        async def lease(self, _: int) -> LeaseView:
+            return lease
+
+    monkeypatch.setattr("miglab_slurm.spawner.PoolClient", AnswersOfAda)
+    spawner = MIGSlurmSpawner(reclaimer_url="http://127.0.0.1:9")
+    spawner.user, spawner.orm_spawner = (
+        SimpleNamespace(name=user),
+        SimpleNamespace(name=server, server=None),
+    )
+    assert await spawner._asked_back(7) == (lease if is_asked_back else None)
 
 
 def test_the_job_that_is_named_is_the_one_that_is_cancelled(lab: ReclaimerLab) -> None:
