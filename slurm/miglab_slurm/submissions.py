@@ -325,6 +325,11 @@ class Submissions:
             raise BackendError(f"{self._file} cannot be used: {error}") from error
 
 
+def has_signed_form(name: str) -> bool:
+    """Whether a name looks like those of `Submissions.name_of`: no plugin has changed it."""
+    return re.fullmatch(rf"jupyter-[\w.-]+-[0-9a-f]{{{NAME_HEX}}}", name) is not None
+
+
 def look_alikes(lab: str, jobs: Iterable[SlurmJob]) -> list[SlurmJob]:
     """Jobs that claim this lab's name and are none that it submitted: it does nothing to them."""
     return [

@@ -18,7 +18,7 @@ from miglab_pool.refused import Refused
 from miglab_slurm.lab import SlurmSettings
 from miglab_slurm.picture import ClusterPicture, lease_of, tag_of_ours
 from miglab_slurm.records import SlurmJob, Tag
-from miglab_slurm.submissions import Stay
+from miglab_slurm.submissions import Stay, has_signed_form
 from miglab_slurm.words import AT_LIMIT, SOONER
 
 REMEMBERED = 500
@@ -131,10 +131,27 @@ class SlurmCommand:
     Attributes:
         words: the command.
         account: as whom it runs; empty for the service's own account.
+        numbered: the job that the words name by nothing but its number, which is compared just
+            before; None where Slurm compares more than the number.
     """
 
     words: tuple[str, ...]
     account: str = ""
+    numbered: SlurmJob | None = None
+
+
+def time_limit_of(job: SlurmJob, limit_min: int) -> SlurmCommand:
+    """Set a job's time limit, and no other's.
+
+    `scontrol update` knows a job by its number, or by name and account.  A signed name is this
+    start's alone.  One that a `job_submit` plugin gave may be that of all of the account's jobs, so
+    such a job is known by its number, which the runner compares with the job's identity first.
+    """
+    limit = f"TimeLimit={limit_min}"
+    if has_signed_form(job.name):
+        whose = (f"JobName={job.name}", f"UserID={job.account}")
+        return SlurmCommand(("scontrol", "update", *whose, limit))
+    return SlurmCommand(("scontrol", "update", f"JobId={job.id}", limit), numbered=job)
 
 
 class SlurmLeases:
@@ -294,8 +311,7 @@ class SlurmLeases:
             raise Refused("no-extension", message)
         minutes = max(1, round(by_s / 60))
         limit_min = round((ends - began) / 60) + minutes
-        whose = (f"JobName={record.job.name}", f"UserID={record.job.account}")  # not its number
-        self.commands.append(SlurmCommand(("scontrol", "update", *whose, f"TimeLimit={limit_min}")))
+        self.commands.append(time_limit_of(record.job, limit_min))
         job = replace(record.job, ends_at=ends + minutes * 60)
         return self._put(replace(record, job=job, warning=None))
 

@@ -3,7 +3,9 @@
 import os
 import pwd
 import re
+import sys
 import textwrap
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
@@ -63,6 +65,18 @@ shapes = ["1g.5gb", "cpu"]
 reclaim.holding_factor = 1
 [reclaim]
 {reclaim}
+"""
+SIGNED_NAME = "jupyter-1g.5gb-0123456789abcdef01234567"
+SHOWS_A_JOB = """
+import sys
+for part in sys.argv[-1].split(","):
+    name, _, mark = part.partition(":")
+    print({values!r}.get(name, "N/A"), end=mark)
+"""
+NOTES_ITS_ARGUMENTS = """
+import sys
+with open(sys.argv[0] + ".calls", "a") as calls:
+    print(*sys.argv[1:], file=calls)
 """
 RECLAIM = "idle_s = 600\nidle_wanted_s = 60\nwarning_s = 100\n"
 RESTING = Signals(
@@ -392,17 +406,49 @@ def test_only_an_operator_extends(tmp_path: Path, lab: ReclaimerLab) -> None:
         lab.door.leases.extend(1, 600, "ada")
     (tmp_path / "op").mkdir()
     lab = ReclaimerLab(tmp_path / "op", slurm="operator = true")
-    lab.look(job(1))
+    lab.look(job(1, name=SIGNED_NAME))
     assert lab.lease().extensions_left == 2
     assert lab.door.leases.extend(1, 99_999, "ada").ends_at == NOW + 6600 + 1800
     (command,) = lab.door.leases.take_commands()
     assert command.words == (
-        "scontrol", "update", "JobName=jupyter-1", f"UserID={ME}", "TimeLimit=150"
+        "scontrol", "update", f"JobName={SIGNED_NAME}", f"UserID={ME}", "TimeLimit=150"
     )  # fmt: skip
-    lab.look(job(1, ends_at=NOW + 6600 + 3600))
+    lab.look(job(1, name=SIGNED_NAME, ends_at=NOW + 6600 + 3600))
     assert lab.lease().extensions_left == 0
     with pytest.raises(Refused, match="as often as it may be"):
         lab.door.leases.extend(1, 600, "ada")
+
+
+@pytest.mark.parametrize(
+    ("shown", "is_extended"),
+    [({}, True), ({"SubmitTime": f"{NOW:.0f}"}, False), ({"UserName": "carl"}, False)],
+)
+async def test_a_job_that_a_plugin_renamed_is_extended_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shown: dict[str, str], is_extended: bool
+) -> None:
+    """By its number, as its name may be all jobs' of the account; and if the number is still its.
+
+    squeue and scontrol are programs of the test's: one shows a job, the other notes its arguments.
+    """
+    lab = ReclaimerLab(tmp_path, slurm="operator = true")
+    renamed = job(7, name="course", cluster="faux")
+    values = {"JobID": "7", "State": "RUNNING", "SubmitTime": f"{renamed.submitted_at:.0f}",
+              "UserName": ME, "Name": "course", "Cluster": "faux"} | shown  # fmt: skip
+    monkeypatch.setenv("MIGLAB_SLURM_PATH", str(tmp_path))
+    programs = {"squeue": SHOWS_A_JOB.format(values=values), "scontrol": NOTES_ITS_ARGUMENTS}
+    for name, text in programs.items():
+        (tmp_path / name).write_text(f"#!{sys.executable} -S\n{text}")
+        (tmp_path / name).chmod(0o755)
+    lab.look(renamed)
+    runner = SlurmRunner(lab.settings, lab.reader, lab.reclaimer, None)  # type: ignore[arg-type]
+    runner.door = lab.door
+    monkeypatch.setattr(lab.reader, "refresh", lambda: None)
+    refusal = nullcontext() if is_extended else pytest.raises(Refused, match="another job by now")
+    with refusal:
+        await runner.decide(lambda door: door.leases.extend_as_staff(7, 600, "user:staff"))
+    notes = tmp_path / "scontrol.calls"
+    calls = notes.read_text().splitlines() if notes.exists() else []
+    assert calls == (["update JobId=7 TimeLimit=130"] if is_extended else [])
 
 
 def test_the_end_without_a_gpu_is_a_message(lab: ReclaimerLab) -> None:

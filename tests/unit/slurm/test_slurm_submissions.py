@@ -7,7 +7,7 @@ import pytest
 
 from miglab_slurm.records import SlurmJob, Tag
 from miglab_slurm.states import NOT_SHOWN
-from miglab_slurm.submissions import CLOCKS_S, KEPT_S, Submissions, told_of
+from miglab_slurm.submissions import CLOCKS_S, KEPT_S, Submissions, has_signed_form, told_of
 
 NOW = 1_795_313_000.0
 TAG = Tag("miglab", "ada", "", "everyone", "1g.5gb", "t1")
@@ -91,6 +91,8 @@ def test_a_signature_is_for_one_account_and_one_tag(submissions: Submissions) ->
     odd = submissions.name_of(replace(TAG, shape="2 x,1g"), "ada")
     assert odd.startswith("jupyter-2-x-1g-")
     assert odd[-24:] != submission.name[-24:]
+    assert has_signed_form(odd) and has_signed_form(submission.name)
+    assert not any(map(has_signed_form, ("course", "jupyter-1g.5gb", submission.name + "-course")))
 
 
 def test_a_number_that_comes_again_is_another_job(submissions: Submissions) -> None:
