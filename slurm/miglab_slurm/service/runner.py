@@ -78,8 +78,8 @@ class SlurmRunner:
         """Decide, then do what was decided.
 
         Raises:
-            Refused: Slurm says no.
-            DeniedError: Slurm does not answer.
+            Refused: the decision is no, or the job is another one by now.
+            DeniedError: Slurm says no, or does not answer.
         """
         answer = decision(self.door)
         for command in self.door.leases.take_commands():
@@ -122,7 +122,7 @@ class SlurmRunner:
                 await self._require_same(command.numbered)
             await run(words, site.command_timeout_s)
         except CommandFailed as failed:
-            raise Refused("slurm-refused", f"Slurm refused it: {failed}") from failed
+            raise DeniedError(409, "slurm-refused", f"Slurm refused it: {failed}") from failed
         except BackendError as error:
             raise DeniedError(503, "hub-silent", f"Slurm does not answer: {error}") from error
         self.reader.refresh()

@@ -28,7 +28,7 @@ from miglab_api.tickets import TicketState
 from miglab_hub.service.process import rules_of
 from miglab_hub.settings.lab_toml import load
 from miglab_pool.http.access.principal import Principal, PrincipalKind
-from miglab_pool.http.errors import DeniedError
+from miglab_pool.http.errors import REASONS, DeniedError
 from miglab_pool.reclaim.activity import Activity, SignalBoard
 from miglab_pool.reclaim.round import Reclaimer
 from miglab_pool.refused import Refused
@@ -449,6 +449,23 @@ async def test_a_job_that_a_plugin_renamed_is_extended_alone(
     notes = tmp_path / "scontrol.calls"
     calls = notes.read_text().splitlines() if notes.exists() else []
     assert calls == (["update JobId=7 TimeLimit=130"] if is_extended else [])
+
+
+async def test_what_slurm_refuses_is_told_in_its_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever pressed the button reads why nothing happened."""
+    lab = ReclaimerLab(tmp_path, slurm="operator = true")
+    monkeypatch.setenv("MIGLAB_SLURM_PATH", str(tmp_path))
+    (tmp_path / "scontrol").write_text("#!/bin/sh\necho 'Access/permission denied' >&2\nexit 1\n")
+    (tmp_path / "scontrol").chmod(0o755)
+    lab.look(job(7, name=SIGNED_NAME))
+    runner = SlurmRunner(lab.settings, lab.reader, lab.reclaimer, None)  # type: ignore[arg-type]
+    runner.door = lab.door
+    with pytest.raises(DeniedError, match="Access/permission denied") as denied:
+        await runner.decide(lambda door: door.leases.extend_as_staff(7, 600, "user:staff"))
+    assert (denied.value.status, denied.value.reason) == (409, "slurm-refused")
+    assert denied.value.reason in REASONS
 
 
 def test_the_end_without_a_gpu_is_a_message(lab: ReclaimerLab) -> None:
