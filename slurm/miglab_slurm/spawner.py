@@ -37,6 +37,11 @@ KEPT = (
     "Your server was waiting in the queue. Your position is kept for a while; start again to go on "
     "waiting."
 )
+NOT_RENAMED = (
+    "{name} cannot be renamed while a server of theirs runs, starts or waits: on Slurm, the lab "
+    "finds jobs by their user's name, and would lose this one. Stop the server first, then rename "
+    "them."
+)
 LOG_FILE = "jupyter-%j.log"
 
 
@@ -154,6 +159,10 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
         tickets = held.get("tickets", {})
         self._tickets = {int(number): str(ticket) for number, ticket in tickets.items()}
         self._serving = self._tickets.get(self._job, "")
+
+    def why_not_renamed(self) -> str:
+        """Jobs are found by their user's name: under another one, nobody would find these."""
+        return NOT_RENAMED.format(name=self.user.name) if self.active else ""
 
     def wants(self, ticket: str) -> bool:
         """The server's own job; and the one that got the slice while its student works on CPU."""

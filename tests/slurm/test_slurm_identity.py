@@ -179,6 +179,23 @@ async def test_a_plugin_that_changes_name_and_comment_loses_nothing(
     assert jobs(slurm) == [other]
 
 
+async def test_nobody_is_renamed_while_a_server_of_theirs_is_a_job(hub: Hub, slurm: SlurmCluster):
+    """Jobs are found by names: neither one that waits nor one that runs is lost."""
+    hold(slurm, 8)
+    await hub.begin("ada", shape=SHAPE)
+    await until_waiting(hub, "ada")
+    (waits,) = jobs(slurm, "PENDING")
+    await hub.start("bo", shape="cpu")
+    for name in ("ada", "bo"):
+        answer = await hub.ask_as_admin("PATCH", f"api/users/{name}", json={"name": "lovelace"})
+        assert answer.status_code == 409
+        assert f"{name} cannot be renamed while a server" in answer.json()["message"]
+    assert jobs(slurm, "PENDING") == [waits]
+    await hub.stop("bo")
+    await hub.rename("bo", "lovelace")
+    assert hub.user("lovelace").name == "lovelace"
+
+
 async def test_what_is_given_up_goes_when_slurm_is_back(hub: Hub, slurm: SlurmCluster):
     """A start is stopped while slurmctld is down, and nobody remembers it but the lab's file."""
     hold(slurm, 8)
