@@ -262,10 +262,6 @@ class Submissions:
         """One submission; None for one that this lab does not know."""
         return next(iter(self._rows("ticket = ?", ticket)), None)
 
-    def of_job(self, job: int) -> JobSubmission | None:
-        """The latest submission of a number; None for a job that this lab does not know."""
-        return max(self._rows("job = ?", job), key=lambda row: row.intended_at, default=None)
-
     def unsettled(self) -> list[JobSubmission]:
         """Those whose end is not known, the oldest first."""
         return self._rows("ended_as = ''")

@@ -247,7 +247,7 @@ async def test_a_job_that_is_put_back_into_the_queue_serves_nobody(hub: Hub, slu
 async def test_a_job_that_is_begun_anew_is_told_to_end(hub: Hub, slurm: SlurmCluster):
     """Its server has answered before, so whoever reports under its ticket is another process."""
     spawner, job = await running(hub)
-    submission = spawner.reader.submissions.of_job(job)
+    submission = spawner.reader.submissions.find(spawner._tickets[job])
     secret = submission.tag.secret(spawner.user.settings["cookie_secret"])
     report = {"tag": submission.tag.__dict__, "secret": secret, "job": job, "port": 2000}
     answer = await hub.http.post("api/miglab/slurm/handover", json=report)
