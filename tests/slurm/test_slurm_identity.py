@@ -5,6 +5,7 @@ import asyncio
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from tests.polling import until
 from traitlets.config import Config
 
 from miglab_slurm import unshown
+from miglab_slurm.service.runner import SlurmRunner
 from miglab_slurm_bench.cluster import SlurmCluster
 from miglab_slurm_bench.sites import SlurmSiteKind
 
@@ -76,6 +78,17 @@ def replace(slurm: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> Replace:
         return calls
 
     return put
+
+
+async def extend(spawner: Any, job: int, by_s: float) -> None:
+    """As staff do on the cluster's page, with the hub's own picture."""
+    site = spawner.site.model_copy(update={"operator": True})
+    limits = SimpleNamespace(extensions=2, extension_s=by_s)
+    settings: Any = SimpleNamespace(slurm_site=site, pool=limits)
+    nobody: Any = None  # no round is made, so nobody reclaims or ends anything
+    runner = SlurmRunner(settings, spawner.reader, nobody, nobody)
+    runner.door.leases.update(await spawner.reader.picture())
+    await runner.decide(lambda door: door.leases.extend_as_staff(job, by_s, "user:staff"))
 
 
 async def looked(spawner: Any, times: int = 4) -> None:
@@ -175,6 +188,10 @@ async def test_a_plugin_that_changes_name_and_comment_loses_nothing(
     assert slurm.job(job)["JobName"] == "course"
     other = slurm.submit("sleep 600", "--job-name=course", f"--uid={account}", "--partition=cpu")
     await looked(hub.spawner("ada"))
+    limits = [slurm.job(number)["TimeLimit"] for number in (job, other)]
+    await extend(hub.spawner("ada"), job, 1800)
+    assert slurm.job(job)["TimeLimit"] != limits[0]
+    assert slurm.job(other)["TimeLimit"] == limits[1]
     await hub.stop("ada")
     assert jobs(slurm) == [other]
 
