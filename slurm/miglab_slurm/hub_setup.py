@@ -36,7 +36,7 @@ class HandoverHandler(APIHandler):
         try:
             report = JobReport.model_validate_json(self.request.body)
         except ValidationError:
-            raise web.HTTPError(400, "This is no report of a job.") from None
+            raise web.HTTPError(400, "This is not a job's report.") from None
         if not hmac.compare_digest(
             report.secret, report.tag.secret(self.settings["cookie_secret"])
         ):

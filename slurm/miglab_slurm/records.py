@@ -139,6 +139,11 @@ class SlurmJob:
     tasks: int = 1
     planned_nodes: frozenset[str] = frozenset()
 
+    @property
+    def identity(self) -> tuple[int, str, str, float, str]:
+        """What tells it from a later job of its number; a requeue changes it as well."""
+        return self.id, self.cluster, self.account, self.submitted_at, self.name
+
     def asks_for(self, gres_type: str) -> int:
         """How many slices of a type it asks for, or may get: without a type it takes any."""
         untyped = self.gres.get(gres_type.partition(":")[0], 0)

@@ -37,6 +37,11 @@ KEPT = (
     "Your server was waiting in the queue. Your position is kept for a while; start again to go on "
     "waiting."
 )
+NOT_RENAMED = (
+    "{name} cannot be renamed while a server of theirs runs, starts or waits: on Slurm, the lab "
+    "finds jobs by their user's name, and would lose this one. Stop the server first, then rename "
+    "them."
+)
 LOG_FILE = "jupyter-%j.log"
 
 
@@ -155,6 +160,10 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
         self._tickets = {int(number): str(ticket) for number, ticket in tickets.items()}
         self._serving = self._tickets.get(self._job, "")
 
+    def why_not_renamed(self) -> str:
+        """Jobs are found by their user's name: under another one, nobody would find these."""
+        return NOT_RENAMED.format(name=self.user.name) if self.active else ""
+
     def wants(self, ticket: str) -> bool:
         """The server's own job; and the one that got the slice while its student works on CPU."""
         return super().wants(ticket) or ticket == self._tickets.get(self._kept)
@@ -174,7 +183,7 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
             self.tell_next_time(why)
 
     async def _asked_back(self, job: int) -> LeaseView | None:
-        """A job as somebody asked for it back; None if nobody did."""
+        """A job as somebody asked for it back; None if nobody did, or the number is another's."""
         if not self.reclaimer_url:
             return None
         try:
@@ -182,7 +191,8 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
         except BackendError as error:
             self.log.info("Why did job %d end? The reclaimer: %s", job, error)
             return None
-        return lease if lease.release_requested_at is not None else None
+        is_this_server = (lease.user, lease.server) == (self.user.name, self.name)
+        return lease if is_this_server and lease.release_requested_at is not None else None
 
     def ended(self, job: SlurmJob | None) -> None:
         """Tell the student why, where it was not their own doing; the lab itself says its own."""

@@ -262,10 +262,6 @@ class Submissions:
         """One submission; None for one that this lab does not know."""
         return next(iter(self._rows("ticket = ?", ticket)), None)
 
-    def of_job(self, job: int) -> JobSubmission | None:
-        """The latest submission of a number; None for a job that this lab does not know."""
-        return max(self._rows("job = ?", job), key=lambda row: row.intended_at, default=None)
-
     def unsettled(self) -> list[JobSubmission]:
         """Those whose end is not known, the oldest first."""
         return self._rows("ended_as = ''")
@@ -323,6 +319,11 @@ class Submissions:
                 yield connection
         except sqlite3.Error as error:
             raise BackendError(f"{self._file} cannot be used: {error}") from error
+
+
+def has_signed_form(name: str) -> bool:
+    """Whether a name looks like those of `Submissions.name_of`: no plugin has changed it."""
+    return re.fullmatch(rf"jupyter-[\w.-]+-[0-9a-f]{{{NAME_HEX}}}", name) is not None
 
 
 def look_alikes(lab: str, jobs: Iterable[SlurmJob]) -> list[SlurmJob]:

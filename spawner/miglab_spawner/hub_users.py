@@ -7,7 +7,8 @@ user of whom a server is still active: one that starts, one that stops, a named 
 Identity: ``api/user`` says nobody's id, by which the pool knows people.
 
 Renaming: a running server's token has scopes that name the server by its user's old name, and so
-may nothing any more.
+may nothing any more.  A spawner whose backend knows people by name has a method `why_not_renamed`,
+which says why its user can have no other name now; without one, a rename is allowed.
 """
 
 import asyncio
@@ -55,8 +56,14 @@ class UserHandler(UserAPIHandler):
         """As JupyterHub; who is renamed keeps what their running servers may, and the pool knows.
 
         A pool that does not answer is told by the next start, or the next look at the spawn page.
+
+        Raises:
+            HTTPError: 409, a server of theirs cannot bear another name now; what JupyterHub raises.
         """
         user = self.find_user(user_name)
+        if user is not None and self._is_given_another_name(user_name):
+            for message in filter(None, map(_why_not_renamed, user.spawners.values())):
+                raise web.HTTPError(409, message)
         await super().patch(user_name)
         if user is None or user.name == user_name:
             return
@@ -66,6 +73,10 @@ class UserHandler(UserAPIHandler):
             if isinstance(spawner, MIGSpawnerMixin):
                 await spawner.tell_who()
                 return
+
+    def _is_given_another_name(self, user_name: str) -> bool:
+        data = self.get_json_body()
+        return isinstance(data, dict) and data.get("name", user_name) != user_name
 
     async def _end(self, user: Any, spawner: Any) -> None:
         start = spawner._spawn_future
@@ -85,6 +96,12 @@ class UserHandler(UserAPIHandler):
         except TimeoutError:
             message = f"{spawner._log_name} has not stopped yet. Delete the user again in a minute."
             raise web.HTTPError(400, message) from None
+
+
+def _why_not_renamed(spawner: Any) -> str:
+    """Why the spawner's user can have no other name now; empty where they can."""
+    ask = getattr(spawner, "why_not_renamed", None)
+    return ask() if ask is not None else ""
 
 
 def _rename_in_token(db: Any, spawner: Any, old_name: str) -> None:

@@ -5,6 +5,7 @@ import asyncio
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from tests.polling import until
 from traitlets.config import Config
 
 from miglab_slurm import unshown
+from miglab_slurm.service.runner import SlurmRunner
 from miglab_slurm_bench.cluster import SlurmCluster
 from miglab_slurm_bench.sites import SlurmSiteKind
 
@@ -76,6 +78,17 @@ def replace(slurm: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> Replace:
         return calls
 
     return put
+
+
+async def extend(spawner: Any, job: int, by_s: float) -> None:
+    """As staff do on the cluster's page, with the hub's own picture."""
+    site = spawner.site.model_copy(update={"operator": True})
+    limits = SimpleNamespace(extensions=2, extension_s=by_s)
+    settings: Any = SimpleNamespace(slurm_site=site, pool=limits)
+    nobody: Any = None  # no round is made, so nobody reclaims or ends anything
+    runner = SlurmRunner(settings, spawner.reader, nobody, nobody)
+    runner.door.leases.update(await spawner.reader.picture())
+    await runner.decide(lambda door: door.leases.extend_as_staff(job, by_s, "user:staff"))
 
 
 async def looked(spawner: Any, times: int = 4) -> None:
@@ -175,8 +188,29 @@ async def test_a_plugin_that_changes_name_and_comment_loses_nothing(
     assert slurm.job(job)["JobName"] == "course"
     other = slurm.submit("sleep 600", "--job-name=course", f"--uid={account}", "--partition=cpu")
     await looked(hub.spawner("ada"))
+    limits = [slurm.job(number)["TimeLimit"] for number in (job, other)]
+    await extend(hub.spawner("ada"), job, 1800)
+    assert slurm.job(job)["TimeLimit"] != limits[0]
+    assert slurm.job(other)["TimeLimit"] == limits[1]
     await hub.stop("ada")
     assert jobs(slurm) == [other]
+
+
+async def test_nobody_is_renamed_while_a_server_of_theirs_is_a_job(hub: Hub, slurm: SlurmCluster):
+    """Jobs are found by names: neither one that waits nor one that runs is lost."""
+    hold(slurm, 8)
+    await hub.begin("ada", shape=SHAPE)
+    await until_waiting(hub, "ada")
+    (waits,) = jobs(slurm, "PENDING")
+    await hub.start("bo", shape="cpu")
+    for name in ("ada", "bo"):
+        answer = await hub.ask_as_admin("PATCH", f"api/users/{name}", json={"name": "lovelace"})
+        assert answer.status_code == 409
+        assert f"{name} cannot be renamed while a server" in answer.json()["message"]
+    assert jobs(slurm, "PENDING") == [waits]
+    await hub.stop("bo")
+    await hub.rename("bo", "lovelace")
+    assert hub.user("lovelace").name == "lovelace"
 
 
 async def test_what_is_given_up_goes_when_slurm_is_back(hub: Hub, slurm: SlurmCluster):
@@ -230,7 +264,7 @@ async def test_a_job_that_is_put_back_into_the_queue_serves_nobody(hub: Hub, slu
 async def test_a_job_that_is_begun_anew_is_told_to_end(hub: Hub, slurm: SlurmCluster):
     """Its server has answered before, so whoever reports under its ticket is another process."""
     spawner, job = await running(hub)
-    submission = spawner.reader.submissions.of_job(job)
+    submission = spawner.reader.submissions.find(spawner._tickets[job])
     secret = submission.tag.secret(spawner.user.settings["cookie_secret"])
     report = {"tag": submission.tag.__dict__, "secret": secret, "job": job, "port": 2000}
     answer = await hub.http.post("api/miglab/slurm/handover", json=report)

@@ -36,6 +36,7 @@ REASONS = {
     "no-such-page": "there is nothing at this address",
     "not-signed-in": "no token or session, or one that is not known (any more)",
     "sign-in-failed": "the way back from the hub was not this browser's",
+    "slurm-refused": "Slurm refused a command; the message is what it said",
     "too-often": "a server reports, or somebody asks or sends unknown tokens, faster than they may",
     "too-many-streams": "somebody follows the pool in more windows than anybody reads",
     "unforeseen": "the service failed at something nobody foresaw; its log says at what",

@@ -18,7 +18,7 @@ from miglab_pool.refused import Refused
 from miglab_slurm.lab import SlurmSettings
 from miglab_slurm.picture import ClusterPicture, lease_of, tag_of_ours
 from miglab_slurm.records import SlurmJob, Tag
-from miglab_slurm.submissions import Stay
+from miglab_slurm.submissions import Stay, has_signed_form
 from miglab_slurm.words import AT_LIMIT, SOONER
 
 REMEMBERED = 500
@@ -76,6 +76,19 @@ class JobRecord:
 
 
 @dataclass(frozen=True)
+class EndedLease:
+    """A lease that is over, or whose job Slurm was told to cancel.
+
+    Attributes:
+        tag: says which job it was: its number can come again.
+        lease: as it was then.
+    """
+
+    tag: Tag
+    lease: LeaseView
+
+
+@dataclass(frozen=True)
 class ServerJobs:
     """The jobs of one server.
 
@@ -118,10 +131,27 @@ class SlurmCommand:
     Attributes:
         words: the command.
         account: as whom it runs; empty for the service's own account.
+        numbered: the job that the words name by nothing but its number, which is compared just
+            before; None where Slurm compares more than the number.
     """
 
     words: tuple[str, ...]
     account: str = ""
+    numbered: SlurmJob | None = None
+
+
+def time_limit_of(job: SlurmJob, limit_min: int) -> SlurmCommand:
+    """Set a job's time limit, and no other's.
+
+    `scontrol update` knows a job by its number, or by name and account.  A signed name is this
+    start's alone.  One that a `job_submit` plugin gave may be that of all of the account's jobs, so
+    such a job is known by its number, which the runner compares with the job's identity first.
+    """
+    limit = f"TimeLimit={limit_min}"
+    if has_signed_form(job.name):
+        whose = (f"JobName={job.name}", f"UserID={job.account}")
+        return SlurmCommand(("scontrol", "update", *whose, limit))
+    return SlurmCommand(("scontrol", "update", f"JobId={job.id}", limit), numbered=job)
 
 
 class SlurmLeases:
@@ -139,7 +169,7 @@ class SlurmLeases:
         self._now = now
         self.picture: ClusterPicture | None = None
         self.records: dict[int, JobRecord] = {}
-        self.over: dict[int, LeaseView] = {}
+        self.over: dict[int, EndedLease] = {}
         self.commands: list[SlurmCommand] = []
 
     def update(self, picture: ClusterPicture) -> list[JobRecord]:
@@ -155,7 +185,8 @@ class SlurmLeases:
         ]
         for record in ended:
             del self.records[record.job.id]
-            self._remember(self._view(record))
+            if self._end_of(record.job) is None:
+                self._remember(record.job, self._view(record))
         for number, job in running.items():
             known = self.records.get(number)
             is_the_same = known is not None and known.job.tag == job.tag
@@ -207,13 +238,21 @@ class SlurmLeases:
         return self._view(record) if record is not None and record.job.gres else None
 
     def find(self, number: int) -> LeaseView:
-        """One lease, live or lately over.
+        """One lease, live or lately over; of two jobs of one number, the one that runs.
 
         Raises:
             Refused: there is none.
         """
-        if number in self.over:
-            return self.over[number]
+        record = self.records.get(number)
+        lease = self._end_of(record.job) if record is not None else self._last_end_of(number)
+        return self.find_live(number) if lease is None else lease
+
+    def find_live(self, number: int) -> LeaseView:
+        """The lease of a job that runs: the one on which `release` and `extend` act.
+
+        Raises:
+            Refused: no server runs as this job.
+        """
         return self._view(self._record(number))
 
     # -- by the holder -------------------------------------------------------------------------
@@ -272,8 +311,7 @@ class SlurmLeases:
             raise Refused("no-extension", message)
         minutes = max(1, round(by_s / 60))
         limit_min = round((ends - began) / 60) + minutes
-        whose = (f"JobName={record.job.name}", f"UserID={record.job.account}")  # not its number
-        self.commands.append(SlurmCommand(("scontrol", "update", *whose, f"TimeLimit={limit_min}")))
+        self.commands.append(time_limit_of(record.job, limit_min))
         job = replace(record.job, ends_at=ends + minutes * 60)
         return self._put(replace(record, job=job, warning=None))
 
@@ -285,8 +323,7 @@ class SlurmLeases:
         tag = tag_of_ours(record.job)
         lease = self.of_server(tag.user, tag.server)
         if lease is None or lease.id != number:
-            self.taken_out(record.job, reason)
-            return self.over[number]
+            return self.taken_out(record.job, reason)
         is_given_back = is_holder(by, tag.user, tag.server)
         asked = replace(record, release_at=self._now(), reason=reason, is_given_back=is_given_back)
         return self._put(replace(asked, warning=None))
@@ -333,14 +370,12 @@ class SlurmLeases:
     def note_activity(self, spent: Iterable[Spent]) -> None:
         """Nothing: usage on Slurm counts whole stays."""
 
-    def taken_out(self, job: SlurmJob, reason: str) -> None:
+    def taken_out(self, job: SlurmJob, reason: str) -> LeaseView:
         """Somebody takes a job out of the queue: its student is to read why."""
         words = ("scancel", f"--name={job.name}", f"--user={job.account}", str(job.id))
         self.commands.append(SlurmCommand(words, job.account))
-        view = lease_of(job)
-        self._remember(
-            view.model_copy(update={"release_requested_at": self._now(), "reason": reason})
-        )
+        requested = {"release_requested_at": self._now(), "reason": reason}
+        return self._remember(job, lease_of(job).model_copy(update=requested))
 
     def take_commands(self) -> list[SlurmCommand]:
         """What is to be done, once."""
@@ -358,10 +393,20 @@ class SlurmLeases:
         self.records[record.job.id] = record
         return self._view(record)
 
-    def _remember(self, lease: LeaseView) -> None:
-        self.over[lease.id] = lease.model_copy(update={"state": LeaseState.RELEASED})
+    def _remember(self, job: SlurmJob, lease: LeaseView) -> LeaseView:
+        released = lease.model_copy(update={"state": LeaseState.RELEASED})
+        self.over[job.id] = EndedLease(tag_of_ours(job), released)
         while len(self.over) > REMEMBERED:
             del self.over[next(iter(self.over))]
+        return released
+
+    def _end_of(self, job: SlurmJob) -> LeaseView | None:
+        """How this very job's lease ended; None if it has not, or nobody remembers."""
+        ended = self.over.get(job.id)
+        return ended.lease if ended is not None and ended.tag == job.tag else None
+
+    def _last_end_of(self, number: int) -> LeaseView | None:
+        return self.over[number].lease if number in self.over else None
 
     def _view(self, record: JobRecord) -> LeaseView:
         left = self._extensions_left(record) if self._site.operator else 0

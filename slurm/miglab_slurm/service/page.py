@@ -238,7 +238,7 @@ async def end(
 ) -> LeaseView:
     """End a server: the hub is asked to stop it."""
     runner = runner_of(request)
-    allowed(runner.door.leases.find(lease_id), "lease", principal, Right.RELEASE)
+    allowed(runner.door.leases.find_live(lease_id), "lease", principal, Right.RELEASE)
     return await runner.decide(
         lambda door: door.leases.release(lease_id, principal.by, asked.reason)
     )
@@ -251,8 +251,8 @@ async def extend(
     """Lengthen a job, where the lab's account is an Operator."""
     runner = runner_of(request)
     leases = runner.door.leases
-    found = allowed(leases.find(lease_id), "lease", principal, Right.EXTEND)
-    lengthen = leases.extend if principal.is_user(found.user) else leases.extend_as_staff
+    lease = allowed(leases.find_live(lease_id), "lease", principal, Right.EXTEND)
+    lengthen = leases.extend if principal.is_user(lease.user) else leases.extend_as_staff
     return await runner.decide(lambda _door: lengthen(lease_id, asked.by_s, principal.by))
 
 

@@ -17,6 +17,7 @@ from miglab_pool.refused import Refused
 from miglab_slurm.commands import CommandFailed, as_account, run
 from miglab_slurm.lab import SlurmSettings
 from miglab_slurm.reader import SlurmReader
+from miglab_slurm.records import JOB_FIELDS, Listing, SlurmJob, jobs_of
 from miglab_slurm.service.leases import SlurmCommand, SlurmLeases
 from miglab_slurm.service.tickets import SlurmMessages, SlurmTickets
 from miglab_spawner.backends import BackendError
@@ -77,8 +78,8 @@ class SlurmRunner:
         """Decide, then do what was decided.
 
         Raises:
-            Refused: Slurm says no.
-            DeniedError: Slurm does not answer.
+            Refused: the decision is no, or the job is another one by now.
+            DeniedError: Slurm says no, or does not answer.
         """
         answer = decision(self.door)
         for command in self.door.leases.take_commands():
@@ -117,9 +118,29 @@ class SlurmRunner:
         words = [*whose, *command.words]
         log.info("doing: %s", " ".join(words))
         try:
+            if command.numbered is not None:
+                await self._require_same(command.numbered)
             await run(words, site.command_timeout_s)
         except CommandFailed as failed:
-            raise Refused("slurm-refused", f"Slurm refused it: {failed}") from failed
+            raise DeniedError(409, "slurm-refused", f"Slurm refused it: {failed}") from failed
         except BackendError as error:
             raise DeniedError(503, "hub-silent", f"Slurm does not answer: {error}") from error
         self.reader.refresh()
+
+    async def _require_same(self, job: SlurmJob) -> None:
+        """See that a number is still this job's, just before a command that has nothing else.
+
+        What is left is the moment between the two commands: slurmctld would have to lose its state
+        and give the number again within it.
+
+        Raises:
+            Refused: it is another job's by now.
+            BackendError: Slurm does not answer, or has no job of the number.
+        """
+        listing = Listing(JOB_FIELDS)
+        words = ("squeue", "-h", "-a", "-t", "all", "-j", str(job.id), "-O", listing.option)
+        text = await run(words, self._settings.slurm_site.command_timeout_s)
+        listed = jobs_of(listing, text).get(job.id)
+        if listed is None or listed.identity != job.identity:
+            message = f"Job {job.id} is another job by now, so nothing was changed. Look again."
+            raise Refused("changed-meanwhile", message)

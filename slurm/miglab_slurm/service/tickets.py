@@ -30,7 +30,7 @@ class SlurmTickets:
         return ServerStatus(lease=self._leases.of_server(user, server), ticket=ticket)
 
     def end_outside(self, user: str, server: str, courses: Collection[str]) -> None:
-        """Nothing: who may have which partition, Slurm's accounts decide when the job begins."""
+        """Nothing: Slurm's accounts decide who may use a partition, when the job begins."""
 
     def cancel_of_server(self, user: str, server: str, by: str, reason: str = "") -> TicketView:
         """Leave the queue, or give up the offer; staff say why.

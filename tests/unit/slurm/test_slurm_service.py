@@ -3,7 +3,9 @@
 import os
 import pwd
 import re
+import sys
 import textwrap
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
@@ -13,6 +15,7 @@ from fastapi import FastAPI, Request
 from traitlets.config import Config
 
 from miglab_api.leases import (
+    ExtendRequest,
     KernelSignal,
     LeaseState,
     LeaseView,
@@ -20,11 +23,12 @@ from miglab_api.leases import (
     Signals,
     WarningKind,
 )
-from miglab_api.staff import MessageRequest
+from miglab_api.staff import ActionRequest, MessageRequest
 from miglab_api.tickets import TicketState
 from miglab_hub.service.process import rules_of
 from miglab_hub.settings.lab_toml import load
 from miglab_pool.http.access.principal import Principal, PrincipalKind
+from miglab_pool.http.errors import REASONS, DeniedError
 from miglab_pool.reclaim.activity import Activity, SignalBoard
 from miglab_pool.reclaim.round import Reclaimer
 from miglab_pool.refused import Refused
@@ -34,7 +38,7 @@ from miglab_slurm.nodes import Node
 from miglab_slurm.picture import ClusterPicture
 from miglab_slurm.reader import SlurmReader
 from miglab_slurm.records import SlurmJob, Tag
-from miglab_slurm.service.page import PLACES, _draw, activity_in_words, by_course
+from miglab_slurm.service.page import PLACES, _draw, activity_in_words, by_course, end, extend
 from miglab_slurm.service.runner import SlurmDoor, SlurmRunner
 from miglab_slurm.spawner import MIGSlurmSpawner
 from miglab_slurm.submissions import Stay, Submissions
@@ -61,6 +65,18 @@ shapes = ["1g.5gb", "cpu"]
 reclaim.holding_factor = 1
 [reclaim]
 {reclaim}
+"""
+SIGNED_NAME = "jupyter-1g.5gb-0123456789abcdef01234567"
+SHOWS_A_JOB = """
+import sys
+for part in sys.argv[-1].split(","):
+    name, _, mark = part.partition(":")
+    print({values!r}.get(name, "N/A"), end=mark)
+"""
+NOTES_ITS_ARGUMENTS = """
+import sys
+with open(sys.argv[0] + ".calls", "a") as calls:
+    print(*sys.argv[1:], file=calls)
 """
 RECLAIM = "idle_s = 600\nidle_wanted_s = 60\nwarning_s = 100\n"
 RESTING = Signals(
@@ -292,6 +308,85 @@ def test_an_offer_that_staff_end_is_cancelled(lab: ReclaimerLab) -> None:
     assert lab.door.leases.to_stop() == []
 
 
+@pytest.mark.parametrize("is_seen_waiting", [True, False])
+def test_a_number_that_comes_again_is_the_lease_of_who_has_it(
+    lab: ReclaimerLab, is_seen_waiting: bool
+) -> None:
+    """Nobody ends or reads a lease by the rights that they had over the job of before."""
+    carls = Tag("miglab", "carl", "", "vision", "1g.5gb", "t7")
+    lab.look(job(7))
+    lab.door.leases.release(7, "user:staff", "The room closes.")
+    if is_seen_waiting:
+        lab.look(job(7, "PENDING", tag=carls))
+        assert lab.door.leases.find(7).user == "ada"
+        with pytest.raises(Refused, match="No server runs as job 7"):
+            lab.door.leases.find_live(7)
+    lab.look(job(7, tag=carls))
+    lease = lab.door.leases.find(7)
+    assert (lease.user, lease.state, lease.reason) == ("carl", LeaseState.RUNNING, "")
+    assert lab.door.leases.find_live(7) == lease
+    assert lab.door.leases.release(7, "user:staff", "His time is over.").user == "carl"
+    lab.look()
+    assert lab.door.leases.find(7).reason == "His time is over."
+
+
+@pytest.mark.parametrize("path", ["release", "extend"])
+async def test_who_may_end_a_lease_that_is_over_may_do_nothing_to_the_next_of_its_number(
+    lab: ReclaimerLab, path: str
+) -> None:
+    """The page looks at the rights over the very job on which it acts."""
+    lab.look(job(7))
+    lab.look()
+    lab.look(job(7, tag=Tag("miglab", "carl", "", "vision", "1g.5gb", "t7")))
+    instructor = Principal(PrincipalKind.PERSON, "ina", instructs=frozenset({"everyone"}))
+    request = request_of(lab)
+    with pytest.raises(DeniedError):
+        if path == "release":
+            await end(7, ActionRequest(reason="mine"), instructor, request)
+        else:
+            await extend(7, ExtendRequest(by_s=600), instructor, request)
+    assert lab.lease("carl").state is LeaseState.RUNNING
+    assert lab.door.leases.take_commands() == []
+
+
+def test_why_an_offer_was_taken_back_is_told_after_the_job_is_over(lab: ReclaimerLab) -> None:
+    """The start that lost it asks when Slurm has cancelled the job, maybe some rounds later."""
+    lab.look(without_gpu(1), job(2))
+    assert lab.door.leases.release(2, "ina", "The room closes.").reason == "The room closes."
+    lab.look(without_gpu(1), job(2))
+    assert lab.door.leases.find(2).reason == "The room closes."
+    lab.look(without_gpu(1))
+    assert lab.door.leases.find(2).reason == "The room closes."
+
+
+@pytest.mark.parametrize(
+    ("user", "server", "is_asked_back"),
+    [("ada", "", True), ("carl", "", False), ("ada", "2", False)],
+)
+async def test_the_hub_believes_the_reclaimer_of_its_own_server_alone(
+    lab: ReclaimerLab, monkeypatch: pytest.MonkeyPatch, user: str, server: str, is_asked_back: bool
+) -> None:
+    """It asks by a number, which may have been another server's."""
+    lab.look(job(7))
+    lease = lab.door.leases.release(7, "user:staff", "The room closes.")
+
+    class AnswersOfAda:
+        """Answers for any number with ada's lease."""
+
+        def __init__(self, *_: object) -> None: ...
+
+        async def lease(self, _: int) -> LeaseView:
+            return lease
+
+    monkeypatch.setattr("miglab_slurm.spawner.PoolClient", AnswersOfAda)
+    spawner = MIGSlurmSpawner(reclaimer_url="http://127.0.0.1:9")
+    spawner.user, spawner.orm_spawner = (
+        SimpleNamespace(name=user),
+        SimpleNamespace(name=server, server=None),
+    )
+    assert await spawner._asked_back(7) == (lease if is_asked_back else None)
+
+
 def test_the_job_that_is_named_is_the_one_that_is_cancelled(lab: ReclaimerLab) -> None:
     """Of two that wait for one server, not whichever comes first; and never the server itself."""
     other = Tag("miglab", "ada", "", "vision", "1g.5gb", "v")
@@ -311,17 +406,66 @@ def test_only_an_operator_extends(tmp_path: Path, lab: ReclaimerLab) -> None:
         lab.door.leases.extend(1, 600, "ada")
     (tmp_path / "op").mkdir()
     lab = ReclaimerLab(tmp_path / "op", slurm="operator = true")
-    lab.look(job(1))
+    lab.look(job(1, name=SIGNED_NAME))
     assert lab.lease().extensions_left == 2
     assert lab.door.leases.extend(1, 99_999, "ada").ends_at == NOW + 6600 + 1800
     (command,) = lab.door.leases.take_commands()
     assert command.words == (
-        "scontrol", "update", "JobName=jupyter-1", f"UserID={ME}", "TimeLimit=150"
+        "scontrol", "update", f"JobName={SIGNED_NAME}", f"UserID={ME}", "TimeLimit=150"
     )  # fmt: skip
-    lab.look(job(1, ends_at=NOW + 6600 + 3600))
+    lab.look(job(1, name=SIGNED_NAME, ends_at=NOW + 6600 + 3600))
     assert lab.lease().extensions_left == 0
     with pytest.raises(Refused, match="as often as it may be"):
         lab.door.leases.extend(1, 600, "ada")
+
+
+@pytest.mark.parametrize(
+    ("shown", "is_extended"),
+    [({}, True), ({"SubmitTime": f"{NOW:.0f}"}, False), ({"UserName": "carl"}, False)],
+)
+async def test_a_job_that_a_plugin_renamed_is_extended_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shown: dict[str, str], is_extended: bool
+) -> None:
+    """By its number, as its name may be all jobs' of the account; and if the number is still its.
+
+    squeue and scontrol are programs of the test's: one shows a job, the other notes its arguments.
+    """
+    lab = ReclaimerLab(tmp_path, slurm="operator = true")
+    renamed = job(7, name="course", cluster="faux")
+    values = {"JobID": "7", "State": "RUNNING", "SubmitTime": f"{renamed.submitted_at:.0f}",
+              "UserName": ME, "Name": "course", "Cluster": "faux"} | shown  # fmt: skip
+    monkeypatch.setenv("MIGLAB_SLURM_PATH", str(tmp_path))
+    programs = {"squeue": SHOWS_A_JOB.format(values=values), "scontrol": NOTES_ITS_ARGUMENTS}
+    for name, text in programs.items():
+        (tmp_path / name).write_text(f"#!{sys.executable} -S\n{text}")
+        (tmp_path / name).chmod(0o755)
+    lab.look(renamed)
+    runner = SlurmRunner(lab.settings, lab.reader, lab.reclaimer, None)  # type: ignore[arg-type]
+    runner.door = lab.door
+    monkeypatch.setattr(lab.reader, "refresh", lambda: None)
+    refusal = nullcontext() if is_extended else pytest.raises(Refused, match="another job by now")
+    with refusal:
+        await runner.decide(lambda door: door.leases.extend_as_staff(7, 600, "user:staff"))
+    notes = tmp_path / "scontrol.calls"
+    calls = notes.read_text().splitlines() if notes.exists() else []
+    assert calls == (["update JobId=7 TimeLimit=130"] if is_extended else [])
+
+
+async def test_what_slurm_refuses_is_told_in_its_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever pressed the button reads why nothing happened."""
+    lab = ReclaimerLab(tmp_path, slurm="operator = true")
+    monkeypatch.setenv("MIGLAB_SLURM_PATH", str(tmp_path))
+    (tmp_path / "scontrol").write_text("#!/bin/sh\necho 'Access/permission denied' >&2\nexit 1\n")
+    (tmp_path / "scontrol").chmod(0o755)
+    lab.look(job(7, name=SIGNED_NAME))
+    runner = SlurmRunner(lab.settings, lab.reader, lab.reclaimer, None)  # type: ignore[arg-type]
+    runner.door = lab.door
+    with pytest.raises(DeniedError, match="Access/permission denied") as denied:
+        await runner.decide(lambda door: door.leases.extend_as_staff(7, 600, "user:staff"))
+    assert (denied.value.status, denied.value.reason) == (409, "slurm-refused")
+    assert denied.value.reason in REASONS
 
 
 def test_the_end_without_a_gpu_is_a_message(lab: ReclaimerLab) -> None:

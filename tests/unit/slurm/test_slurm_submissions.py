@@ -7,7 +7,7 @@ import pytest
 
 from miglab_slurm.records import SlurmJob, Tag
 from miglab_slurm.states import NOT_SHOWN
-from miglab_slurm.submissions import CLOCKS_S, KEPT_S, Submissions, told_of
+from miglab_slurm.submissions import CLOCKS_S, KEPT_S, Submissions, has_signed_form, told_of
 
 NOW = 1_795_313_000.0
 TAG = Tag("miglab", "ada", "", "everyone", "1g.5gb", "t1")
@@ -44,8 +44,8 @@ def test_a_job_is_found_by_whoever_comes_after_a_hub_that_died(
     name = submissions.intend(TAG, "ada", NOW).name
     again = Submissions(tmp_path / "jobs.sqlite", "miglab")
     assert own(again, job(7, name)) == {7: "RUNNING"}
-    submission = again.of_job(7)
-    assert submission is not None and submission.account == "ada"
+    submission = again.find("t1")
+    assert submission is not None and (submission.job, submission.account) == (7, "ada")
     assert (tmp_path / "jobs.sqlite").stat().st_mode & 0o777 == 0o600
 
 
@@ -91,6 +91,8 @@ def test_a_signature_is_for_one_account_and_one_tag(submissions: Submissions) ->
     odd = submissions.name_of(replace(TAG, shape="2 x,1g"), "ada")
     assert odd.startswith("jupyter-2-x-1g-")
     assert odd[-24:] != submission.name[-24:]
+    assert has_signed_form(odd) and has_signed_form(submission.name)
+    assert not any(map(has_signed_form, ("course", "jupyter-1g.5gb", submission.name + "-course")))
 
 
 def test_a_number_that_comes_again_is_another_job(submissions: Submissions) -> None:
@@ -110,8 +112,6 @@ def test_a_number_is_the_latest_jobs(submissions: Submissions) -> None:
     other = submissions.intend(replace(TAG, user="bo", ticket="t2"), "bo", NOW + 5)
     given_again = job(7, other.name, account="bo", submitted_at=NOW + 6)
     assert own(submissions, given_again) == {}
-    submission = submissions.of_job(7)
-    assert submission is not None and submission.tag.ticket == "t2"
     tag = submissions.recognised({7: given_again})[7].tag
     assert tag is not None and tag.user == "bo"
 
@@ -149,7 +149,7 @@ def test_another_lab_of_the_name_tells_and_does_nothing(
     claimed = job(7, submission.name, comment=submissions.comment_of(submission))
     another = Submissions(tmp_path / "another.sqlite", "miglab")
     assert own(another, claimed) == {}
-    assert another.of_job(7) is None
+    assert another.rows() == []
     assert "7 (ada)" in told_of("miglab", [claimed])
     assert told_of("another", [claimed]) == ""
 
