@@ -131,7 +131,7 @@ def settings(tmp_path: Path, replaced: dict[str, str]) -> Settings:
 def pool(settings: Settings, replaced: dict[str, str], network: None) -> Iterator[None]:
     """The page's pool service."""
     _, commands, _ = printed("")
-    _, command = as_here(commands, replaced).splitlines()
+    *_, command = as_here(commands, replaced).splitlines()
     with running(settings.folder / "pool.log", sys.executable, *shlex.split(command)[1:]):
         wait_for(lambda: answers(f"{settings.pool_url}/api/health"), "the pool")
         yield

@@ -151,7 +151,7 @@ class Site:
         file.write_text(as_here(toml, self.replaced), encoding="utf-8")
         settings = load(file, {})
         _, commands, *_ = printed("")
-        _, command = as_here(commands, self.replaced).splitlines()
+        *_, command = as_here(commands, self.replaced).splitlines()
         with running(self.folder / "pool.log", sys.executable, *shlex.split(command)[1:]):
             wait_for(lambda: answers(f"{settings.pool_url}/api/health"), "the pool")
             yield settings

@@ -139,6 +139,7 @@ class LabDatabases:
     def __init__(self, settings: Settings, folder: Path) -> None:
         self._ledger = settings.ledger
         self._hubs = settings.hub_database
+        self._home_names = settings.home_names
         self._failing = settings.state / FAILING
         self._copy = folder / "copy.sqlite"
 
@@ -172,9 +173,14 @@ class LabDatabases:
         shutil.copy(self._copy, self._ledger)
 
     def lose_hubs(self) -> None:
-        """Delete the hub's database, while the hub does not run."""
+        """Delete the hub's database, while the hub does not run.
+
+        Its accounts are made anew, so an operator removes the file that says whose home is whose
+        (docs/howto/keep-and-delete-data.md): homes are then found by name.
+        """
         _remove_log(self._hubs)
         self._hubs.unlink(missing_ok=True)
+        self._home_names.unlink(missing_ok=True)
 
     def age_ledger(self) -> None:
         """Make the ledger what version `OLDER` left; the pool does not run."""
