@@ -249,8 +249,9 @@ def test_it_is_added_and_taken_out_again(site: Site) -> None:
         assert ada.start_named("two", shape="1g.5gb").status_code in (201, 202)
         wait_for(lambda: ada.server("two").get("ready"), "the named server")
         assert {lease.server for lease in leases(settings)} == {"", "two"}
-        for server in ("", "two"):
-            assert answer_to_server(ada.environment(server)) == 200
+        for server in ("", "two"):  # from the moment when the pool has heard where the hub is
+            env = ada.environment(server)
+            wait_for(lambda env=env: answer_to_server(env) == 200, "the server's own lease")
         assert "You hold" in ada.page("/services/pool/")
         assert "Health" in ina.page("/services/pool/")
         assert not [finding for finding in examine_hub(settings) if finding.is_wrong]
