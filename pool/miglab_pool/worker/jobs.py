@@ -367,9 +367,10 @@ def _destroy(worker: Worker, job: Job) -> None:
         row = worker.store.state.slices.get(job.slice_id)
         if row is None or row.state != SliceState.SCRUBBING or row.lease is not None:
             return
-        if worker.other_claim(row, row.uuid) is not None:
-            quarantine_claimed(worker)
-            return
+        claim = worker.other_claim(row, row.uuid)
+    if claim is not None and not _is_claim_over(worker, claim):
+        quarantine_claimed(worker)
+        return
     try:
         _unmade(worker, row)
     except GpuError as error:
@@ -377,6 +378,14 @@ def _destroy(worker: Worker, job: Job) -> None:
         return
     with worker.store.write(durable=True) as tx:
         _record_gone(worker, tx, row)
+
+
+def _is_claim_over(worker: Worker, claim: Claim) -> bool:
+    """Ask after the container of a claim, which may have ended since the last listing."""
+    if worker.holders.probe(claim.holder) != Liveness.GONE:
+        return False
+    worker.drop_claims(claim.holder)
+    return True
 
 
 def quarantine_claimed(worker: Worker) -> None:
