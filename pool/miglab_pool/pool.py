@@ -249,13 +249,13 @@ class Pool:
 
         The dice are the same each time: figures move only when what they are made of has moved.
         """
-        scene = gather.look(self.view)
-        said = estimate.simulate(scene, random.Random(0))  # noqa: S311 -- no secret
+        scene = gather.gather_input(self.view)
+        said = estimate.estimate_waits(scene, random.Random(0))  # noqa: S311 -- no secret
         before = self.store.estimates
-        now = gather.shown(scene.usage.now, said, before)
+        now = gather.record_estimates(scene.usage.now, said, before)
         with self.store.lock:
             self.store.estimates = now
-            if gather.is_news(before, now):
+            if gather.differ_in_minutes(before, now):
                 self.store.changed()
 
 

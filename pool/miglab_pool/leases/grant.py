@@ -145,24 +145,26 @@ def _serve_queue(store: Store, tx: Transaction) -> None:
     wanted = {(profiles(ticket.shape), ticket.course) for ticket in queued}
     if not wanted or not queue.any_fits(wanted, slots.open_gpus(view)):
         return
-    waiting = queue.without_slot(view)  # the order of one moment, whoever is served
+    waiting = queue.servable_without_slot(view)  # the order of one moment, whoever is served
     while waiting:
         view = store.view(tx.at)
         grant = queue.first_that_fits(waiting, slots.open_gpus(view), view)
         if grant is None:
             return
         _grant(store, tx, grant.ticket, grant.choices)
-        waiting = tuple(one for one in waiting if one.ticket != grant.ticket)
+        waiting = tuple(one for one in waiting if one.id != grant.ticket)
 
 
 def _grant_whole_gpus(store: Store, tx: Transaction, claimants_with_slot: Iterable[int]) -> None:
     view = store.view(tx.at)
     if not any(ticket.shape == FULL for ticket in view.queued):
         return
-    for one in queue.served(view) if any(gpu.is_free_whole for gpu in view.gpus.values()) else ():
-        if one.profiles == (FULL,) and one.ticket not in claimants_with_slot:
+    for one in (
+        queue.servable_tickets(view) if any(gpu.is_free_whole for gpu in view.gpus.values()) else ()
+    ):
+        if one.profiles == (FULL,) and one.id not in claimants_with_slot:
             free = slots.free_whole(store.view(tx.at), one.course)
-            any(_grant(store, tx, one.ticket, gpu.whole) for gpu in free)  # the first it may have
+            any(_grant(store, tx, one.id, gpu.whole) for gpu in free)  # the first it may have
 
 
 # -- made before anybody asks ---------------------------------------------------------------------

@@ -21,7 +21,7 @@ from miglab_pool.leases.transactions import lease_answer
 from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.ledger.rows import LeaseRow, TicketRow
 from miglab_pool.queue import offers
-from miglab_pool.queue.order import ANSWER_S, ASIDE_S, answer_by, expires_at, waits_until
+from miglab_pool.queue.order import ANSWER_S, ASIDE_S, answer_deadline, expiry_time, wait_deadline
 from miglab_pool.refused import Refused
 from miglab_pool.state.placement import clash
 from miglab_pool.state.slices import scrub, withdraw
@@ -199,7 +199,7 @@ class Tickets(Subject):
     def alternatives(self, number: int) -> list[ShapeOffer]:
         """What who waits could have at once instead, by leaving the queue; empty: nothing."""
         ticket = self.store.find(TicketRow, number)
-        return offers.instead(self.store.current, ticket) if ticket.is_queued else []
+        return offers.alternatives(self.store.current, ticket) if ticket.is_queued else []
 
 
 def _at_once(store: Store, asked: TicketRequest) -> Answer:
@@ -228,12 +228,12 @@ def _not_free(shape: str, kept: TicketRow | None) -> Refused:
 
 def _asked(store: Store, tx: Transaction, asked: TicketRequest) -> Answer:
     view = store.view(tx.at)
-    shape, refusal = offers.judge(view, asked)
+    shape, refusal = offers.judge_request(view, asked)
     ticket = of_server(store, asked.user, asked.server)
     may_stay = refusal is None or refusal.reason in NO_NEW_ONES
     if may_stay and ticket is not None and _is_same(ticket, asked, shape):
         return still_waiting(store, tx, ticket), None
-    refusal = refusal or offers.why_not_now(view, asked, shape, ticket)
+    refusal = refusal or offers.refusal_for_user(view, asked, shape, ticket)
     if refusal is None and ticket is not None:
         message = "You asked for another shape, so this request left the queue."
         end(store, tx, ticket, TicketState.CANCELLED, "replaced", message, ticket.user)
@@ -351,7 +351,7 @@ def still_waiting(store: Store, tx: Transaction, ticket: TicketRow) -> TicketRow
     The age stays, and with it the position among those who have used as much.
     """
     ticket = store.state.attend(ticket, tx.at)
-    is_asked = answer_by(store.settings, store.started_at, ticket, tx.at) is not None
+    is_asked = answer_deadline(store.settings, store.started_at, ticket, tx.at) is not None
     if is_asked or ticket.state == TicketState.ASIDE:
         waits = replace(ticket, state=TicketState.WAITING, since=tx.at, reason="", message="")
         ticket = replace(waits, attended_at=tx.at)
@@ -435,7 +435,7 @@ def expire(store: Store, tx: Transaction) -> None:
     Who may still come back, because nobody answered or took an offer, steps aside instead.
     """
     for ticket in list(store.state.tickets.values()):
-        ends = expires_at(store.settings, store.started_at, ticket)
+        ends = expiry_time(store.settings, store.started_at, ticket)
         if ends is not None and tx.at >= ends:
             overdue = _overdue_borrow if ticket.is_borrow else _overdue
             state, reason, message = overdue(store, ticket, tx.at)
@@ -457,7 +457,7 @@ def _overdue(store: Store, ticket: TicketRow, at: float) -> tuple[TicketState, s
     if ticket.lease is not None:
         never = f"It was your turn, and the {ticket.shape} could not be created in time."
         return TicketState.ASIDE, "never-made", f"{never} {_KEPT}"
-    if at >= waits_until(store.settings, store.started_at, ticket):
+    if at >= wait_deadline(store.settings, store.started_at, ticket):
         asked = f"You were asked whether you still wait, and did not answer within {_ANSWER}."
         return TicketState.ASIDE, "not-answered", f"{asked} {_KEPT}"
     return TicketState.EXPIRED, "unattended", _UNATTENDED

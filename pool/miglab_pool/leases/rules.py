@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 from miglab_api.wording import duration
 from miglab_pool.ledger.rows import LeaseRow, TicketRow
-from miglab_pool.queue.rules import HOUR_S, WEEK_S, Use
+from miglab_pool.queue.rules import HOUR_S, WEEK_S, LeaseUse
 from miglab_pool.settings import PoolSettings, Quota
 
 LEAST_S = 600.0  # hours left that do not last so long are as good as none
@@ -53,7 +53,7 @@ class Limit:
         return max(0.0, self.most - self.used)
 
 
-def limits(quotas: Quotas, asked: Asked, uses: Iterable[Use], now: float) -> list[Limit]:
+def limits(quotas: Quotas, asked: Asked, uses: Iterable[LeaseUse], now: float) -> list[Limit]:
     """The limits that concern somebody in a course, with what is used.
 
     Args:
@@ -94,27 +94,27 @@ def _applying(quotas: Quotas, asked: Asked) -> list[tuple[str, Kind, float]]:
     return found
 
 
-def _counts(use: Use, quota: Quota, asked: Asked) -> bool:
+def _counts(use: LeaseUse, quota: Quota, asked: Asked) -> bool:
     is_theirs = quota.shared or use.user == asked.user
     return is_theirs and quota.course in ("", use.course)
 
 
-def _used(kind: Kind, uses: Iterable[Use], asked: Asked, now: float) -> float:
+def _used(kind: Kind, uses: Iterable[LeaseUse], asked: Asked, now: float) -> float:
     if kind == "lease_s":
         return 0.0
     if kind == "slice_hours_week":
         return sum(use.slice_hours(now - WEEK_S, now) for use in uses)
-    return sum(use.size for use in uses if use.ended is None and not _is_own(use, asked))
+    return sum(use.size for use in uses if use.ended_at is None and not _is_own(use, asked))
 
 
-def _is_own(use: Use, asked: Asked) -> bool:
+def _is_own(use: LeaseUse, asked: Asked) -> bool:
     return (use.user, use.server) == (asked.user, asked.server)
 
 
 # -- verdicts -------------------------------------------------------------------------------------
 
 
-def why_not(quotas: Quotas, asked: Asked, uses: Sequence[Use], now: float) -> str | None:
+def why_not(quotas: Quotas, asked: Asked, uses: Sequence[LeaseUse], now: float) -> str | None:
     """Why this cannot be asked for now, and until when, in words; None if it can.
 
     A course that holds all it may at a time is no reason: its students wait in the queue.
@@ -147,12 +147,14 @@ def longest_set_s(quotas: Quotas, asked: Asked, default_s: float) -> float:
     return min(longest, default=default_s)
 
 
-def hours_left_s(quotas: Quotas, asked: Asked, uses: Sequence[Use], now: float) -> float | None:
+def hours_left_s(
+    quotas: Quotas, asked: Asked, uses: Sequence[LeaseUse], now: float
+) -> float | None:
     """How long a student's slice-hours last, seconds, if all their servers go on; None: no limit.
 
     A course's slice-hours end nobody's lease: they only let nobody in any more.
     """
-    others = (use for use in uses if use.ended is None and use.user == asked.user)
+    others = (use for use in uses if use.ended_at is None and use.user == asked.user)
     held = asked.size + sum(use.size for use in others if not _is_own(use, asked))
     return min(
         (
@@ -179,7 +181,7 @@ def _why_not_live(limit: Limit, asked: Asked) -> str | None:
     )
 
 
-def _why_not_week(limit: Limit, asked: Asked, uses: Sequence[Use], now: float) -> str:
+def _why_not_week(limit: Limit, asked: Asked, uses: Sequence[LeaseUse], now: float) -> str:
     wait_s = more_in_s(limit, asked, uses, now)
     who = "Your course has" if limit.quota.shared else "You have"
     said = (
@@ -192,7 +194,7 @@ def _why_not_week(limit: Limit, asked: Asked, uses: Sequence[Use], now: float) -
     return f"{said}{when}; until then, start without a GPU."
 
 
-def more_in_s(limit: Limit, asked: Asked, uses: Sequence[Use], now: float) -> float | None:
+def more_in_s(limit: Limit, asked: Asked, uses: Sequence[LeaseUse], now: float) -> float | None:
     """In how many seconds enough slice-hours are older than a week, if nothing more is used.
 
     None if even an unused week is not enough.

@@ -27,7 +27,7 @@ from miglab_pool.leases.views import Case, Spent, slice_hours_s
 from miglab_pool.ledger import tables
 from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.ledger.rows import LeaseRow, PauseKind, SliceRow
-from miglab_pool.queue.needs import ending, others_waiting
+from miglab_pool.queue.needs import leases_to_end, others_waiting
 from miglab_pool.refused import Refused
 from miglab_pool.reservations import promises
 from miglab_pool.schedule import DAY_S
@@ -107,7 +107,7 @@ class Leases(Subject):
 
     def needed(self, idle_s: Mapping[int, float]) -> Mapping[int, str]:
         """The open leases that end because somebody needs them, and why; by how long each idles."""
-        return ending(self.store.current, idle_s)
+        return leases_to_end(self.store.current, idle_s)
 
     @locked
     def close_for_maintenance(self, reason: str, by: str) -> None:

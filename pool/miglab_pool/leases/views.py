@@ -17,7 +17,7 @@ from miglab_pool.queue import offers
 from miglab_pool.queue import order as queue
 from miglab_pool.queue.needs import others_waiting
 from miglab_pool.queue.offers import headcount
-from miglab_pool.queue.order import answer_by, expires_at
+from miglab_pool.queue.order import answer_deadline, expiry_time
 from miglab_pool.reservations import promises, slots
 from miglab_pool.state.view import GpuSnapshot, PoolView, once
 
@@ -91,15 +91,15 @@ def ticket_view(view: PoolView, row: TicketRow) -> TicketView:
     """A ticket with its position."""
     positions = queue.positions(view) if row.state == TicketState.WAITING else {}
     position = positions.get(row.id)
-    estimate = None if position is None else offers.told(view, row.id)
+    estimate = None if position is None else offers.current_estimate(view, row.id)
     return TicketView.of(
         row,
         position=position,
         waiting=len(positions),
-        expires_at=expires_at(view.settings, view.started_at, row),
-        answer_by=answer_by(view.settings, view.started_at, row, view.at),
+        expires_at=expiry_time(view.settings, view.started_at, row),
+        answer_by=answer_deadline(view.settings, view.started_at, row, view.at),
         lease=None if row.state == TicketState.WAITING else row.lease,
-        message=row.message or queue.why_waits(view, row),
+        message=row.message or queue.wait_reason(view, row),
         is_next=row.is_queued and row.next_at is not None,
         estimate=estimate,
     )
@@ -199,7 +199,7 @@ def slice_hours_s(view: PoolView, lease: LeaseRow) -> float | None:
     """How long the slice-hours of a lease's student last, seconds; None: no limit."""
     size = sum(row.size for row in view.slices_of(lease))
     asked = Asked(lease.user, lease.course, lease.server, size)
-    return hours_left_s(view.settings.quotas, asked, view.usage.all, view.at)
+    return hours_left_s(view.settings.quotas, asked, view.usage.uses, view.at)
 
 
 @once

@@ -9,7 +9,7 @@ from tests.pool_settings import changed
 from miglab_api.tickets import TicketState
 from miglab_pool.leases import rules as quotas
 from miglab_pool.leases.rules import Asked, Quotas, hours_left_s, longest_set_s, why_not
-from miglab_pool.queue.rules import DAY_S, HOUR_S, Use
+from miglab_pool.queue.rules import DAY_S, HOUR_S, LeaseUse
 from miglab_pool.settings import Course, Quota
 
 from .conftest import SETTINGS, World
@@ -20,17 +20,17 @@ NOW = 100 * DAY_S
 ADA = Asked("ada", "vision", "", 1)
 
 
-def held(size: int = 1, hours: float = 1.0, **more: object) -> Use:
+def held(size: int = 1, hours: float = 1.0, **more: object) -> LeaseUse:
     """A live lease of ada's, of another server than the one asked for."""
     values = {"user": "ada", "course": "vision", "server": "other", **more}
-    return Use(1, size=size, began=NOW - hours * HOUR_S, ended=None, **values)  # type: ignore[arg-type]
+    return LeaseUse(1, size=size, began_at=NOW - hours * HOUR_S, ended_at=None, **values)  # type: ignore[arg-type]
 
 
-def used(hours: float, ago_s: float = DAY_S, **more: object) -> Use:
+def used(hours: float, ago_s: float = DAY_S, **more: object) -> LeaseUse:
     """A lease of one slice that ended a while ago."""
     live = held(1, hours, **more)
-    assert live.began is not None
-    return replace(live, began=live.began - ago_s, ended=NOW - ago_s)
+    assert live.began_at is not None
+    return replace(live, began_at=live.began_at - ago_s, ended_at=NOW - ago_s)
 
 
 EACH, ALL = Quota(memory_slices=4), Quota(course="vision", shared=True, memory_slices=1)
@@ -62,7 +62,7 @@ TWO = ADA._replace(size=2)
         (EVERY, [used(10)], ADA, ["“course”"]),  # the most exact quota counts
     ],
 )  # fmt: skip
-def test_why_not(quota: Quotas, uses: list[Use], asked: Asked, words: list[str]) -> None:
+def test_why_not(quota: Quotas, uses: list[LeaseUse], asked: Asked, words: list[str]) -> None:
     """Whom a quota concerns, what it counts, and what a refusal says; nothing: it is granted."""
     said = why_not(quota, asked, uses, NOW)
     assert (said is not None) == bool(words)
