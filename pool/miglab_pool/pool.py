@@ -26,7 +26,7 @@ from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.queue import estimate, gather, offers
 from miglab_pool.queue import order as queue
 from miglab_pool.reservations import transactions as reservations
-from miglab_pool.reservations.promises import unkept
+from miglab_pool.reservations.certainty import unkept_reservations
 from miglab_pool.reservations.transactions import Reservations
 from miglab_pool.roster.transactions import ClassRoster
 from miglab_pool.settings import PoolSettings
@@ -149,7 +149,7 @@ class Pool:
         Every ticket that ever ended is read from the ledger's file, for which nobody waits.
         """
         with self.store.lock:
-            found = [*invariants.check(self.store), *unkept(self.store.view())]
+            found = [*invariants.check(self.store), *unkept_reservations(self.store.view())]
         return [*found, *invariants.ended_without_reason(self.store.ledger.path)]
 
     # -- what must be done --------------------------------------------------------------------
@@ -160,8 +160,8 @@ class Pool:
             self._follow(self._clock)
         with self.store.write(durable=True) as tx:
             expire(self.store, tx)
-            reservations.note_phases(self.store, tx)
-            reservations.guarantee_drawn(self.store, tx)
+            reservations.record_phases(self.store, tx)
+            reservations.extend_drawn_guarantees(self.store, tx)
             end_old_messages(self.store, tx)
             grants.grant_all(self.store, tx)
             grants.prepare_for_layouts(self.store, tx)

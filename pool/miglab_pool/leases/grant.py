@@ -17,8 +17,8 @@ from miglab_pool.leases.rules import guaranteed_s
 from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.ledger.rows import FULL, GPU_OK, LeaseRow, SliceRow
 from miglab_pool.queue import order as queue
-from miglab_pool.reservations import promises, slots
-from miglab_pool.reservations.rules import InForce
+from miglab_pool.reservations import guarantees, slots
+from miglab_pool.reservations.rules import ReservationInForce
 from miglab_pool.state.placement import Choice, Slot, clash, is_same
 from miglab_pool.state.slices import new_slice, scrub
 from miglab_pool.state.slot_choice import is_empty
@@ -56,7 +56,7 @@ def _grant(
     until = tx.at + guaranteed_s(store.settings, ticket) if until is None else until
     if view.reservations:
         key = (ticket.course, ticket.shape)
-        found = promises.grant_limit(view, ticket.user, key, choices, until)
+        found = guarantees.grant_limit(view, ticket.user, key, choices, until)
         if not found.is_enough:
             return False
         until = found.until
@@ -124,18 +124,20 @@ def grant_all(store: Store, tx: Transaction) -> None:
 
 def _draw_on_reservations(store: Store, tx: Transaction) -> None:
     """Those who draw on what is reserved now go before anybody else is asked."""
-    for one in slots.reserving(store.view(tx.at)):
-        for ticket in slots.claims(store.view(tx.at), one):
+    for one in slots.reservations_with_slots(store.view(tx.at)):
+        for ticket in slots.claiming_tickets(store.view(tx.at), one):
             choices = _of_reservation(store.view(tx.at), one)
             if choices is None or not _grant(store, tx, ticket.id, choices, one.time.ends_at):
                 break
 
 
-def _of_reservation(view: PoolView, one: InForce) -> Sequence[Choice] | None:
+def _of_reservation(view: PoolView, one: ReservationInForce) -> Sequence[Choice] | None:
     """Where its next lease goes now; None: its slot is not empty yet."""
     if one.row.shape == FULL:
-        return next((gpu.whole for gpu in slots.free_whole(view, one.row.course, but=one)), None)
-    return slots.choose(view, one)
+        return next(
+            (gpu.whole for gpu in slots.free_whole_gpus(view, one.row.course, except_for=one)), None
+        )
+    return slots.choose_next(view, one)
 
 
 def _serve_queue(store: Store, tx: Transaction) -> None:
@@ -163,7 +165,7 @@ def _grant_whole_gpus(store: Store, tx: Transaction, claimants_with_slot: Iterab
         queue.servable_tickets(view) if any(gpu.is_free_whole for gpu in view.gpus.values()) else ()
     ):
         if one.profiles == (FULL,) and one.id not in claimants_with_slot:
-            free = slots.free_whole(store.view(tx.at), one.course)
+            free = slots.free_whole_gpus(store.view(tx.at), one.course)
             any(_grant(store, tx, one.id, gpu.whole) for gpu in free)  # the first it may have
 
 

@@ -29,7 +29,7 @@ from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.ledger.rows import LeaseRow, PauseKind, SliceRow
 from miglab_pool.queue.needs import leases_to_end, others_waiting
 from miglab_pool.refused import Refused
-from miglab_pool.reservations import promises
+from miglab_pool.reservations import guarantees
 from miglab_pool.schedule import DAY_S
 from miglab_pool.state.slices import scrub, withdraw
 from miglab_pool.state.store import Store, Subject, locked
@@ -433,7 +433,7 @@ def _check_extension(store: Store, lease: LeaseRow, by_s: float) -> None:
             f"Your slice-hours of these seven days last for {duration(left_s)} more, "
             "which is less than you ask for. Ask for less, or save your work in time.",
         )
-    promises.check_end(view, lease, until)
+    guarantees.check_extension(view, lease, until)
 
 
 def _fixed(lease: LeaseRow) -> str:

@@ -18,7 +18,7 @@ from miglab_pool.queue import order as queue
 from miglab_pool.queue.needs import others_waiting
 from miglab_pool.queue.offers import headcount
 from miglab_pool.queue.order import answer_deadline, expiry_time
-from miglab_pool.reservations import promises, slots
+from miglab_pool.reservations import guarantees, slots
 from miglab_pool.state.view import GpuSnapshot, PoolView, once
 
 LEAST_S = 60.0  # an extension by less is not worth a click
@@ -212,7 +212,7 @@ def extension_limit_s(view: PoolView, lease: LeaseRow) -> float:
     if not view.reservations:
         return longest_s
     begins = max(lease.guaranteed_until, view.at)
-    most_s = promises.extension_limit(view, lease, begins + longest_s).until - begins
+    most_s = guarantees.extension_limit(view, lease, begins + longest_s).until - begins
     return most_s if most_s >= LEAST_S else 0.0
 
 

@@ -102,7 +102,8 @@ def _holdings(view: PoolView, at: float) -> Iterator[Holding]:
         if row.lease is None and row.state in (SliceState.SCRUBBING, SliceState.MAKING):
             yield Holding(tuple(_slices(view, [row])), 0.0, SOON_S)
     ends_s = {
-        reservation.row.id: reservation.time.ends_at - at for reservation in slots.reserving(view)
+        reservation.row.id: reservation.time.ends_at - at
+        for reservation in slots.reservations_with_slots(view)
     }
     for reserved, slot in slots.slots_with_reservation(view):
         yield Holding(((slot.gpu, slot.placed),), 0.0, ends_s[reserved.id])

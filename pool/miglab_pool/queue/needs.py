@@ -82,7 +82,7 @@ def slice_needs(view: PoolView) -> list[SliceNeed]:
     for ticket in queue.servable_tickets(view):
         shape = view.tickets[ticket.id].shape
         is_free = (
-            bool(slots.free_whole(view, ticket.course))
+            bool(slots.free_whole_gpus(view, ticket.course))
             if shape == FULL
             else place(ticket.profiles, own_first(gpus, ticket.course)) is not None
         )
@@ -96,9 +96,11 @@ def _whole_gpu_needs(view: PoolView) -> list[SliceNeed]:
     """Return a need for each whole GPU that a reservation in force still lacks."""
     return [
         SliceNeed(row.course, (FULL,), _reservation_reason(view, row, reservation.time.starts_at))
-        for reservation in slots.reserving(view)
+        for reservation in slots.reservations_with_slots(view)
         if (row := reservation.row).shape == FULL
-        for _ in range(reservation.left - len(slots.free_whole(view, row.course, reservation)))
+        for _ in range(
+            reservation.undrawn - len(slots.free_whole_gpus(view, row.course, reservation))
+        )
     ]
 
 
@@ -138,7 +140,8 @@ def _leases_on_reserved_slots(view: PoolView) -> dict[int, str]:
     """
     reasons: dict[int, str] = {}
     starts = {
-        reservation.row.id: reservation.time.starts_at for reservation in slots.reserving(view)
+        reservation.row.id: reservation.time.starts_at
+        for reservation in slots.reservations_with_slots(view)
     }
     warning_s = view.settings.reclaim.warning_s
     for reservation, slot in () if view.paused else slots.slots_with_reservation(view):
@@ -195,7 +198,9 @@ def _gpu_rooms(view: PoolView) -> Iterator[_GpuRoom]:
 
 def _with_leases(view: PoolView, gpu: GpuSnapshot, room: _GpuRoom) -> _GpuRoom:
     """Add the open leases on a GPU to its room, and the bits of what does not become free."""
-    reserves_whole = any(reservation.row.shape == FULL for reservation in slots.reserving(view))
+    reserves_whole = any(
+        reservation.row.shape == FULL for reservation in slots.reservations_with_slots(view)
+    )
     is_promised = gpu.is_whole and reserves_whole
     ahead_s = view.settings.reclaim.warning_s if is_promised else 0.0
     for row in gpu.slices:

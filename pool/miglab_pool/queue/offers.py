@@ -17,8 +17,8 @@ from miglab_pool.ledger.rows import TicketRow
 from miglab_pool.queue import order as queue
 from miglab_pool.queue.rules import HOUR_S, EstimateKey, LeaseUse
 from miglab_pool.refused import Refused
-from miglab_pool.reservations import promises, slots
-from miglab_pool.reservations.promises import GuaranteeLimit
+from miglab_pool.reservations import checks, guarantees, slots
+from miglab_pool.reservations.guarantees import GuaranteeLimit
 from miglab_pool.settings import Course
 from miglab_pool.state.placement import (
     GpuOccupancy,
@@ -138,14 +138,17 @@ def _offer(view: PoolView, text: str, course: str) -> ShapeOffer | None:
         waiting=sum(ticket.shape == name for ticket in view.queued),
         is_held=not free and _fits_without_hold(view, shape, course),
         reserved_s=None if free else _reserved_s(view, shape, course, limit),
-        shortened=promises.shortened(view, limit) if free and limit else "",
+        shortened=guarantees.describe_limit(view, limit) if free and limit else "",
         wait=None if free else current_estimate(view, profiles(name)),
     )
 
 
 def _free_now(view: PoolView, shape: Shape, course: str) -> int:
     """Return how many members of a course could have a shape if they asked now."""
-    limit, ready = _guarantee_limit(view, shape, course), slots.ready(view, course, str(shape))
+    limit, ready = (
+        _guarantee_limit(view, shape, course),
+        slots.count_ready(view, course, str(shape)),
+    )
     return ready + (_count_now(view, shape, course) if limit is None or limit.is_enough else 0)
 
 
@@ -169,7 +172,7 @@ def _gpus_for_newcomers(view: PoolView, course: str) -> list[GpuOccupancy]:
 def _count_now(view: PoolView, shape: Shape, course: str) -> int:
     """Return how many members of a course without a reservation could have a shape now."""
     if shape.is_full:
-        return len(slots.free_whole(view, course))
+        return len(slots.free_whole_gpus(view, course))
     return count_free(shape.profiles, _gpus_for_newcomers(view, course))
 
 
@@ -199,14 +202,14 @@ def _guarantee_limit(view: PoolView, shape: Shape, course: str) -> GuaranteeLimi
     length_s = longest_set_s(view.settings.quotas, Asked("", course, None, 0), pool.lease_s)
     lasts_s = pool.offer_s + pool.attach_s + length_s
     if shape.is_full:
-        possible_choices = [gpu.whole for gpu in slots.free_whole(view, course)]
+        possible_choices = [gpu.whole for gpu in slots.free_whole_gpus(view, course)]
     else:
         gpus = own_first(_gpus_for_newcomers(view, course), course)
-        unpromised = promises.without_promised(view, gpus, key)
+        unpromised = guarantees.without_promised_slots(view, gpus, key)
         choices = place(shape.profiles, unpromised) or place(shape.profiles, gpus)
         possible_choices = [choices] if choices else []
     until = view.at + lasts_s
-    limits = [promises.grant_limit(view, "", key, choice, until) for choice in possible_choices]
+    limits = [guarantees.grant_limit(view, "", key, choice, until) for choice in possible_choices]
     return max(limits, key=lambda limit: limit.until, default=None)
 
 
@@ -215,13 +218,13 @@ def _reserved_s(
 ) -> float | None:
     """Return for how long a class may keep what is free; None if no class keeps it."""
     if limit is not None and not limit.is_enough:
-        return promises.kept_until(view) - view.at
+        return guarantees.next_release_time(view) - view.at
     if shape.is_full:
         free = sum(gpu.is_free_whole for gpu in _whole_gpus(view) if gpu.course in ("", course))
     else:
         free = count_free(shape.profiles, open_to(view.occupancies, course))
         free -= count_free(shape.profiles, _open_gpus(view, course))
-    return slots.reserved_s(view) if free else None
+    return slots.remaining_reserved_s(view) if free else None
 
 
 def good_for(sm_count: int, slices: int) -> str:
@@ -371,12 +374,12 @@ def judge_request(view: PoolView, request: TicketRequest) -> tuple[str, Refused 
     """Return the shape in profiles, and why the course may not ask for it now, if so."""
     rules = view.settings.courses.get(request.course)
     if rules is None:
-        return request.shape, promises.no_course(view, request.course, 403)
+        return request.shape, checks.no_course_refusal(view, request.course, 403)
     try:
         shape = resolve(request.shape, view.geometries)
     except ShapeError as error:
         if not view.geometries:
-            return request.shape, promises.gpus_unknown()
+            return request.shape, checks.gpus_unknown_refusal()
         return request.shape, Refused("bad-shape", str(error), 422)
     return str(shape), _judge_shape(view, request, shape, rules)
 
@@ -399,7 +402,7 @@ def _judge_shape(
     if view.paused:
         return Refused("paused", f"New leases are paused: {view.paused}", 503)
     if not view.geometries:
-        return promises.gpus_unknown()
+        return checks.gpus_unknown_refusal()
     if _is_possible(view, shape, request.course):
         return None
     message = f"No GPU that {title} may use can ever hold {shape}. Choose a smaller shape."

@@ -20,7 +20,7 @@ from miglab_pool.leases import rules as lease_rules
 from miglab_pool.leases.rules import Asked, Limit, Quotas, offer_s
 from miglab_pool.ledger.rows import FULL, TicketRow
 from miglab_pool.queue.rules import FairShareUsage, Grant, LeaseUse, WaitingTicket, queue_order
-from miglab_pool.reservations import promises, slots
+from miglab_pool.reservations import guarantees, slots
 from miglab_pool.settings import PoolSettings
 from miglab_pool.state.placement import (
     SOON,
@@ -183,8 +183,8 @@ def servable_without_slot(view: PoolView) -> tuple[WaitingTicket, ...]:
 def _waiting_tickets(view: PoolView) -> list[WaitingTicket]:
     """Return all waiting tickets by arrival, marked where a reservation in force is for them."""
     undrawn = Counter[tuple[str, str]]()
-    for reservation in slots.in_force(view):
-        undrawn[reservation.key] += reservation.left
+    for reservation in slots.reservations_in_force(view):
+        undrawn[reservation.key] += reservation.undrawn
     waiting = []
     for ticket in view.queued:
         key = (ticket.course, ticket.shape)
@@ -260,7 +260,7 @@ def _reservation_wait_reason(view: PoolView, row: TicketRow) -> str:
     lasts_s = lease_rules.guaranteed_s(view.settings, row)
     if has_slot or not _is_reserved(view, (row.course, row.shape), lasts_s):
         return ""
-    left_s = promises.kept_until(view) - view.at
+    left_s = guarantees.next_release_time(view) - view.at
     return (
         "What is free is kept for a class that has reserved it; what the class does not take "
         f"is free for all in at most {max(1, round(left_s / 60))} min."
@@ -276,7 +276,7 @@ def _is_reserved(view: PoolView, key: tuple[str, str], lasts_s: float) -> bool:
     choices = place(names, own_first(slots.open_gpus(view), course))
     if choices is None:
         return True
-    return not promises.grant_limit(view, "", key, choices, view.at + lasts_s).is_enough
+    return not guarantees.grant_limit(view, "", key, choices, view.at + lasts_s).is_enough
 
 
 # -- the decision ---------------------------------------------------------------------------------
@@ -354,12 +354,12 @@ class _Decision:
         view, key = self._view, (ticket.course, ticket.shape)
         if view is None:
             return choices
-        claimable_key = promises.claimable(view, ticket.user, key)
+        claimable_key = guarantees.claimable_key(view, ticket.user, key)
         unpromised = self._find_room(ticket.profiles, ticket.course, claimable_key)
         if unpromised is not None:
             return unpromised
         until = view.at + lease_rules.guaranteed_s(view.settings, view.tickets[ticket.id])
-        limit = promises.grant_limit(view, ticket.user, key, choices, until)
+        limit = guarantees.grant_limit(view, ticket.user, key, choices, until)
         return choices if limit.is_enough else None
 
     def _find_room(
@@ -384,7 +384,7 @@ class _Decision:
         if course_and_key not in self._usable:
             gpus = self._gpus
             if key is not None and self._view is not None:
-                gpus = promises.without_promised(self._view, gpus, key)
+                gpus = guarantees.without_promised_slots(self._view, gpus, key)
             self._usable[course_and_key] = beside(own_first(gpus, course), self._hold or {})
         return self._usable[course_and_key]
 

@@ -31,7 +31,7 @@ from miglab_pool.ledger.rows import (
     TicketRow,
 )
 from miglab_pool.refused import Refused
-from miglab_pool.reservations import feasible, promises
+from miglab_pool.reservations import feasible, guarantees
 from miglab_pool.staff import log, rules
 from miglab_pool.staff.rules import changed, is_as_expected
 from miglab_pool.state.slices import scrub
@@ -223,9 +223,9 @@ def _promised(
         facts = replace(facts, slices=rows)
     else:
         facts = replace(facts, row=after)
-    broken = feasible.broken_by(view, {**view.gpus, facts.row.uuid: facts.now(view.at)})
+    broken = feasible.broken_promises(view, {**view.gpus, facts.row.uuid: facts.now(view.at)})
     if broken and not anyway:
-        said = " ".join(one.words for one in broken)
+        said = " ".join(promise.message for promise in broken)
         how = "To do it anyway, give a reason (--anyway on the command line); or wait."
         raise Refused("breaks-reservation", f"{said} {how}")
     return f"{reason} (anyway: {anyway})" if broken else reason
@@ -371,7 +371,7 @@ class Staff(StaffMessages):
             row = self.store.find(LeaseRow, number)
             check_expected(self.store, row, expected)
             after = rules.given_time(row, by_s, tx.at, self.store.settings.reclaim.still_here_s)
-            promises.check_end(self.store.view(tx.at), row, after.guaranteed_until)
+            guarantees.check_extension(self.store.view(tx.at), row, after.guaranteed_until)
             said = reason or f"extended by {by_s:.0f} s"
             row = record(self.store, tx, row, after, by, said, "extend")
         return lease_answer(self.store, row)
