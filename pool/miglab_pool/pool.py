@@ -20,7 +20,7 @@ from miglab_pool.layouts.transactions import PoolLayouts
 from miglab_pool.leases import grant as grants
 from miglab_pool.leases import transactions as leases
 from miglab_pool.leases import views as pool_views
-from miglab_pool.leases.requests import Tickets, expire
+from miglab_pool.leases.requests import Tickets, expire_overdue
 from miglab_pool.leases.transactions import Leases
 from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.queue import estimate, gather, offers
@@ -159,7 +159,7 @@ class Pool:
         if self._clock is not None:
             self._follow(self._clock)
         with self.store.write(durable=True) as tx:
-            expire(self.store, tx)
+            expire_overdue(self.store, tx)
             reservations.record_phases(self.store, tx)
             reservations.extend_drawn_guarantees(self.store, tx)
             end_old_messages(self.store, tx)
@@ -224,7 +224,7 @@ class Pool:
         """The first step, at start and on a timer: left-over containers, GPUs not listed now."""
         with self.store.write() as tx:
             clock_steps.carry_over(self.store, tx, 0.0)
-            leases.guarantee_old(self.store, tx)
+            leases.set_missing_guarantees(self.store, tx)
         return reconcile.begin(self.worker)
 
     def lend_for_proof(self, by: str) -> ProofLoan:

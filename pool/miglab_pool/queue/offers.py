@@ -12,7 +12,7 @@ from miglab_api.tickets import Headcount, Purpose, TicketRequest, WaitEstimate
 from miglab_pool.gpu.geometry import Placed
 from miglab_pool.gpu.shapes import Shape, ShapeError, profiles, resolve
 from miglab_pool.leases import rules as lease_rules
-from miglab_pool.leases.rules import Asked, Limit, longest_set_s
+from miglab_pool.leases.rules import Limit, SliceClaim, longest_allowed_s
 from miglab_pool.ledger.rows import TicketRow
 from miglab_pool.queue import order as queue
 from miglab_pool.queue.rules import HOUR_S, EstimateKey, LeaseUse
@@ -199,7 +199,9 @@ def _guarantee_limit(view: PoolView, shape: Shape, course: str) -> GuaranteeLimi
     if not view.reservations:
         return None
     key, pool = (course, str(shape)), view.settings.pool
-    length_s = longest_set_s(view.settings.quotas, Asked("", course, None, 0), pool.lease_s)
+    length_s = longest_allowed_s(
+        view.settings.quotas, SliceClaim("", course, None, 0), pool.lease_s
+    )
     lasts_s = pool.offer_s + pool.attach_s + length_s
     if shape.is_full:
         possible_choices = [gpu.whole for gpu in slots.free_whole_gpus(view, course)]
@@ -340,31 +342,31 @@ def quotas_left(view: PoolView, user: str, course: str) -> tuple[QuotaLeft, ...]
         return ()
     now = view.at
     uses = view.usage.uses
-    claim = Asked(user, course, None, 1)
+    claim = SliceClaim(user, course, None, 1)
     return tuple(
         QuotaLeft(
             quota=limit.name,
             limit=limit.kind,
             is_shared=limit.quota.shared,
-            most=limit.most,
+            most=limit.maximum,
             used=limit.used,
             more_in_s=_more_in_s(limit, claim, uses, now),
         )
-        for limit in lease_rules.limits(view.settings.quotas, claim, uses, now)
+        for limit in lease_rules.applying_limits(view.settings.quotas, claim, uses, now)
         if limit.kind != "lease_s"
     )
 
 
 def guaranteed_s(view: PoolView, user: str, course: str) -> float:
     """Return for how long a user's lease in a course would be guaranteed, in seconds."""
-    claim, settings = Asked(user, course, None, 1), view.settings
-    return lease_rules.longest_set_s(settings.quotas, claim, settings.pool.lease_s)
+    claim, settings = SliceClaim(user, course, None, 1), view.settings
+    return lease_rules.longest_allowed_s(settings.quotas, claim, settings.pool.lease_s)
 
 
-def _more_in_s(limit: Limit, claim: Asked, uses: list[LeaseUse], now: float) -> float | None:
+def _more_in_s(limit: Limit, claim: SliceClaim, uses: list[LeaseUse], now: float) -> float | None:
     if limit.kind != "slice_hours_week" or limit.left >= lease_rules.LEAST_S / HOUR_S:
         return None
-    return lease_rules.more_in_s(limit, claim, uses, now)
+    return lease_rules.seconds_until_enough(limit, claim, uses, now)
 
 
 # -- whether a shape may be asked for -------------------------------------------------------------
@@ -436,7 +438,7 @@ def refusal_for_user(
         return Refused("queue-full", message, 429)
     if not view.settings.quotas:
         return None
-    claim = Asked(
+    claim = SliceClaim(
         request.user, request.course, request.server, queue.shape_size(view, profiles(shape))
     )
     waiting_tickets = (
@@ -446,5 +448,5 @@ def refusal_for_user(
     )
     waiting_uses = (queue.use_if_granted(view, ticket) for ticket in waiting_tickets)
     uses = [*view.usage.uses, *waiting_uses]  # a waiting ticket counts as if it were granted
-    refusal_message = lease_rules.why_not(view.settings.quotas, claim, uses, view.at)
+    refusal_message = lease_rules.describe_excess(view.settings.quotas, claim, uses, view.at)
     return None if refusal_message is None else Refused("over-quota", refusal_message, 403)

@@ -17,7 +17,7 @@ from miglab_api.tickets import TicketState
 from miglab_pool.gpu.geometry import Geometry, Placed
 from miglab_pool.gpu.shapes import profiles
 from miglab_pool.leases import rules as lease_rules
-from miglab_pool.leases.rules import Asked, Limit, Quotas, offer_s
+from miglab_pool.leases.rules import Limit, Quotas, SliceClaim, offer_s
 from miglab_pool.ledger.rows import FULL, TicketRow
 from miglab_pool.queue.rules import FairShareUsage, Grant, LeaseUse, WaitingTicket, queue_order
 from miglab_pool.reservations import guarantees, slots
@@ -61,8 +61,10 @@ def _blocking_quota(
     """Return the course's quota that keeps a ticket waiting; None if only room does."""
     if not (quotas := _shared_quotas(view)):
         return None
-    claim = Asked(ticket.user, ticket.course, view.tickets[ticket.id].server, ticket.size)
-    return lease_rules.held_by(lease_rules.limits(quotas, claim, uses, view.at), claim)
+    claim = SliceClaim(ticket.user, ticket.course, view.tickets[ticket.id].server, ticket.size)
+    return lease_rules.blocking_limit(
+        lease_rules.applying_limits(quotas, claim, uses, view.at), claim
+    )
 
 
 def quota_wait_reason(view: PoolView, row: TicketRow) -> str:
@@ -73,8 +75,8 @@ def quota_wait_reason(view: PoolView, row: TicketRow) -> str:
     if limit is None:
         return ""
     return (
-        f"Your course holds {limit.used:g} of the {limit.most:g} memory slices that it may hold at "
-        f"a time (quota “{limit.name}”): you are served when one of its leases ends."
+        f"Your course holds {limit.used:g} of the {limit.maximum:g} memory slices that it may hold "
+        f"at a time (quota “{limit.name}”): you are served when one of its leases ends."
     )
 
 
@@ -257,7 +259,7 @@ def _reservation_wait_reason(view: PoolView, row: TicketRow) -> str:
     if not view.reservations or row.shape == FULL:
         return ""
     has_slot = row.id in slots.claimants_with_slot(view)
-    lasts_s = lease_rules.guaranteed_s(view.settings, row)
+    lasts_s = lease_rules.guarantee_from_grant_s(view.settings, row)
     if has_slot or not _is_reserved(view, (row.course, row.shape), lasts_s):
         return ""
     left_s = guarantees.next_release_time(view) - view.at
@@ -358,7 +360,7 @@ class _Decision:
         unpromised = self._find_room(ticket.profiles, ticket.course, claimable_key)
         if unpromised is not None:
             return unpromised
-        until = view.at + lease_rules.guaranteed_s(view.settings, view.tickets[ticket.id])
+        until = view.at + lease_rules.guarantee_from_grant_s(view.settings, view.tickets[ticket.id])
         limit = guarantees.grant_limit(view, ticket.user, key, choices, until)
         return choices if limit.is_enough else None
 

@@ -19,7 +19,7 @@ from miglab_api.staff import AuditEntry, MessageRequest, SentMessage, StaffMessa
 from miglab_api.tickets import TicketView
 from miglab_pool.leases import transactions as leases
 from miglab_pool.leases import views as pool_views
-from miglab_pool.leases.transactions import lease_answer
+from miglab_pool.leases.transactions import full_view
 from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.ledger.rows import (
     GpuRow,
@@ -347,8 +347,8 @@ class Staff(StaffMessages):
                 row = record(self.store, tx, row, warned, by, reason, "reclaim")
             else:
                 said = rules.asked_back(by, reason)
-                row = leases.release_in(self.store, tx, row, by, said, "reclaim")
-        return lease_answer(self.store, row)
+                row = leases.release_lease(self.store, tx, row, by, said, "reclaim")
+        return full_view(self.store, row)
 
     @locked
     def release_reclaimed(self) -> list[LeaseView]:
@@ -359,8 +359,8 @@ class Staff(StaffMessages):
         for row in due:
             with self.store.write(durable=True) as tx:
                 by, why = row.warn_by or "pool", row.warn_reason
-                released.append(leases.release_in(self.store, tx, row, by, why))
-        return [lease_answer(self.store, row) for row in released]
+                released.append(leases.release_lease(self.store, tx, row, by, why))
+        return [full_view(self.store, row) for row in released]
 
     @locked
     def extend(
@@ -374,7 +374,7 @@ class Staff(StaffMessages):
             guarantees.check_extension(self.store.view(tx.at), row, after.guaranteed_until)
             said = reason or f"extended by {by_s:.0f} s"
             row = record(self.store, tx, row, after, by, said, "extend")
-        return lease_answer(self.store, row)
+        return full_view(self.store, row)
 
     @locked
     def put_in_front(
