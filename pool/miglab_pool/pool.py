@@ -31,7 +31,7 @@ from miglab_pool.reservations.transactions import Reservations
 from miglab_pool.roster.transactions import ClassRoster
 from miglab_pool.settings import PoolSettings
 from miglab_pool.staff.actions import Staff
-from miglab_pool.staff.actions import end_old as end_old_messages
+from miglab_pool.staff.actions import end_expired_messages as end_old_messages
 from miglab_pool.staff.log import delete_old
 from miglab_pool.state import clock as clock_steps
 from miglab_pool.state import invariants
@@ -117,7 +117,7 @@ class Pool:
         keep, store = self.settings.pool, self.store
         with store.lock:  # GPU threads write to the same connection
             gone = delete_old(store.ledger, store.now(), keep.keep_days, keep.keep_staff_days)
-        return gone + self.roster.drop_old(keep.keep_days)
+        return gone + self.roster.delete_old(keep.keep_days)
 
     def sample(self, gpu: str | None = None) -> None:
         """Read memory and processes of a GPU's slices, or of all; the worker's, like `perform`."""
