@@ -337,7 +337,7 @@ def _create_failed_in(
     """As `_create_failed`; ``is_made``: something may lie there and must be cleaned up."""
     lease = worker.store.state.leases.get(row.lease or 0)
     if lease is not None and lease.state == LeaseState.GRANTED:
-        tickets.requeue(worker.store, tx, lease, f"a slice could not be made: {error}")
+        tickets.requeue_granted(worker.store, tx, lease, f"a slice could not be made: {error}")
     if lease is None:
         worker.store.creation_backoff.fail(row.gpu, tx.at)
     row = worker.store.state.slices[row.id]
@@ -402,7 +402,7 @@ def _quarantine(worker: Worker, tx: Transaction, row: SliceRow, claim: Claim) ->
     """Set it aside, unless a server holds it; who was only promised it waits on."""
     lease = worker.store.state.leases.get(row.lease or 0)
     if lease is not None and lease.state == LeaseState.GRANTED:
-        tickets.requeue(worker.store, tx, lease, f"{claim.holder} uses slice {row.id}")
+        tickets.requeue_granted(worker.store, tx, lease, f"{claim.holder} uses slice {row.id}")
         row = worker.store.state.slices[row.id]
     if row.state not in (SliceState.FREE, SliceState.SCRUBBING):
         return
@@ -535,7 +535,7 @@ def _record_probe(worker: Worker, tx: Transaction, asked: LeaseRow, answer: Live
     if answer is Liveness.GONE:
         for is_asked_back in (False, True):
             worker.probe_backoff.clear((lease.id, is_asked_back))
-        leases.holder_gone(worker.store, tx, lease, "its server is gone")
+        leases.end_released_lease(worker.store, tx, lease, "its server is gone")
         grants.grant_all(worker.store, tx)
     elif answer in (Liveness.UNKNOWN, Liveness.FORGOTTEN):  # or it could not be ended
         worker.probe_backoff.fail(probe_key(lease), tx.at)
