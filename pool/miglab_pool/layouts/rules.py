@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 
-from miglab_api.wording import in_words
+from miglab_api.wording import partition_in_words
 from miglab_pool.gpu.geometry import Geometry, Placed, Profile
 from miglab_pool.state.placement import Layout, clash, layouts_beside
 
@@ -48,8 +48,8 @@ def _what_fits(names: Sequence[str], geometry: Geometry) -> str:
         fits = name not in left and is_possible([*kept, name], geometry)
         (kept if fits else left).append(name)
     return (
-        f"{in_words(names)} do not fit on it: beside {in_words(kept)}, which would fit, there is "
-        f"no place for {in_words(left)}"
+        f"{partition_in_words(names)} do not fit on it: beside {partition_in_words(kept)}, which "
+        f"would fit, there is no place for {partition_in_words(left)}"
     )
 
 

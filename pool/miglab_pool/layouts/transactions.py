@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from miglab_api.gpus import GpuLayout, LayoutDrain, Layouts, PlacedSlice, SliceState
 from miglab_api.leases import LeaseState
-from miglab_api.wording import in_words
+from miglab_api.wording import partition_in_words
 from miglab_pool.gpu.geometry import Placed
 from miglab_pool.layouts.file import LayoutDraft, PartitionableGpu, resolve
 from miglab_pool.layouts.rules import Change, PresentSlice
@@ -75,7 +75,7 @@ class PoolLayouts(Subject):
                 name = asked.name if partition else ""
                 row = self.store.state.gpus[uuid]
                 row = replace(row, layout=name, partition=",".join(partition))
-                cut = in_words(reversed(partition)) if partition else "on demand"
+                cut = partition_in_words(reversed(partition)) if partition else "on demand"
                 tx.put(row)
                 course = self.store.settings.assigned_course(uuid, row.idx)
                 tx.record(row, by, f"{asked.name}: {cut} {said}".strip(), "apply", course)

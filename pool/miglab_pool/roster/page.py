@@ -16,7 +16,7 @@ from miglab_api.leases import LeaseView
 from miglab_api.roster import ClassMessage, ExperimentStage, Presence, RosterRow, RosterView
 from miglab_api.staff import MessageRequest, SentMessage
 from miglab_api.tickets import TicketView
-from miglab_api.usage import sheet
+from miglab_api.usage import csv_text
 from miglab_pool.http.access.dependencies import MayMessage, Runner, needs
 from miglab_pool.http.access.principal import Principal, Right
 from miglab_pool.http.errors import REFUSED, DeniedError
@@ -235,7 +235,7 @@ def _without_slice(heard: Heard | None, shared: SharedProgress) -> Presence:
 
 def as_csv(found: RosterView) -> str:
     """The rows for a spreadsheet; what is not known is empty."""
-    return sheet(COLUMNS, map(_cells, found.rows))
+    return csv_text(COLUMNS, map(_cells, found.rows))
 
 
 def _cells(row: RosterRow) -> list[str | float]:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from miglab_api.gpus import GpuView, SliceState, SliceView
 from miglab_api.leases import LeaseView
-from miglab_api.staff import AuditEntry, MessageRequest, SentMessage, StaffMessage, called
+from miglab_api.staff import AuditEntry, MessageRequest, SentMessage, StaffMessage, display_name
 from miglab_api.tickets import TicketView
 from miglab_pool.leases import transactions as leases
 from miglab_pool.leases import views as pool_views
@@ -108,7 +108,9 @@ class StaffMessages(Subject):
     ) -> tuple[StaffMessage, ...]:
         """What is to be shown to whoever is at this server, the newest first."""
         return tuple(
-            StaffMessage(id=row.id, at=row.at, by=called(row.by), text=row.text, until=row.until)
+            StaffMessage(
+                id=row.id, at=row.at, by=display_name(row.by), text=row.text, until=row.until
+            )
             for row in _shown(self.store)
             if is_for(row, user, server, courses)
         )

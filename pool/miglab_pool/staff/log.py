@@ -25,7 +25,7 @@ from sqlalchemy import (
     select,
 )
 
-from miglab_api.staff import STAFF_ACTIONS, AuditEntry, called
+from miglab_api.staff import STAFF_ACTIONS, AuditEntry, display_name
 from miglab_api.wording import duration
 from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.ledger.rows import LIVE_TICKETS
@@ -114,7 +114,7 @@ def read(ledger: Path, asked: Question) -> list[AuditEntry]:
 # -- in words --------------------------------------------------------------------------------------
 
 
-DONE = {action.key: action.did for action in STAFF_ACTIONS} | {
+DONE = {action.key: action.log_phrase for action in STAFF_ACTIONS} | {
     "reclaim": "reclaimed it",
     "extend": "gave it more time",
     "keep": "let its holder keep it",
@@ -138,7 +138,7 @@ def told(last: AuditEntry, now: float) -> str:
     """Who did what last, as a clause."""
     reason = f" (“{last.reason}”)" if last.reason else ""
     done = did(last.action, last.to_state)
-    return f"{called(last.by)} {done} {duration(now - last.at)} ago{reason}"
+    return f"{display_name(last.by)} {done} {duration(now - last.at)} ago{reason}"
 
 
 def did(action: str, to_state: str) -> str:

@@ -14,8 +14,8 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse
 
 from miglab_api.base import COURSE_MAX, USER_MAX
-from miglab_api.staff import CAUSES, AuditEntry, SentMessage, called
-from miglab_api.usage import sheet
+from miglab_api.staff import CAUSES, AuditEntry, SentMessage, display_name
+from miglab_api.usage import csv_text
 from miglab_pool.http.access.dependencies import MayMessage, Runner, needs
 from miglab_pool.http.access.principal import Principal, Right
 from miglab_pool.http.errors import REFUSED, DeniedError
@@ -181,7 +181,7 @@ def courses_of(principal: Principal, course: str | None) -> frozenset[str] | Non
 def as_csv(entries: Iterable[AuditEntry]) -> str:
     """The entries for a spreadsheet."""
     rows = ([in_utc(one.at), *(getattr(one, name) for name in COLUMNS[1:])] for one in entries)
-    return sheet(COLUMNS, rows)
+    return csv_text(COLUMNS, rows)
 
 
 async def page(request: Request, principal: Principal) -> str:
@@ -264,7 +264,7 @@ async def message_details(principal: MayMessage, runner: Runner, target: str) ->
         raise DeniedError(404, "no-such-page", GONE)
     facts = [
         ("To", to_whom(message)),
-        ("By", called(message.by)),
+        ("By", display_name(message.by)),
         ("Message", message.text),
         ("Time", left(message.until, time.time())),
     ]

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from miglab_api.gpus import SliceState
 from miglab_api.leases import LeaseState, WarningKind
-from miglab_api.staff import called
+from miglab_api.staff import display_name
 from miglab_api.tickets import TicketState
 from miglab_pool.ledger.rows import FULL, GpuRow, LeaseRow, Row, SliceRow, TicketRow
 from miglab_pool.refused import Refused
@@ -150,7 +150,7 @@ def reclaimed(row: LeaseRow, by: str, reason: str, warning_s: float, at: float) 
     if row.state == LeaseState.GRANTED or not warning_s:
         return None
     if row.warn_kind == WarningKind.STAFF:
-        raise _done_already(row, f"is being reclaimed already, by {called(row.warn_by)}")
+        raise _done_already(row, f"is being reclaimed already, by {display_name(row.warn_by)}")
     until = at + warning_s
     if row.warn_kind in FIXED_ENDS and row.reclaim_at is not None:
         until = min(until, row.reclaim_at)
@@ -167,7 +167,7 @@ def reclaimed(row: LeaseRow, by: str, reason: str, warning_s: float, at: float) 
 
 def asked_back(by: str, reason: str) -> str:
     """What the holder reads."""
-    return f"{called(by)} takes this slice back: “{reason}”. Your files are kept."
+    return f"{display_name(by)} takes this slice back: “{reason}”. Your files are kept."
 
 
 def is_due(row: LeaseRow, at: float) -> bool:

@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
-from miglab_api.usage import GroupBy, UsageReport, UsageRow, as_csv, file_name
+from miglab_api.usage import GroupBy, UsageReport, UsageRow, file_name, to_csv
 from miglab_api.wording import lab_in_words
 from miglab_pool.http.access.dependencies import Runner, needs
 from miglab_pool.http.access.principal import Principal, Right
@@ -128,7 +128,7 @@ async def usage(
     found, _ = await told(principal, runner, wanted, lambda _facts, _period: None)
     if format == "json":
         return found
-    return csv_file(file_name(found), as_csv(found))
+    return csv_file(file_name(found), to_csv(found))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.unit.pool.conftest import World
 
-from miglab_api.staff import MessageRequest, SentMessage, called
+from miglab_api.staff import MessageRequest, SentMessage, display_name
 from miglab_pool.staff.log import did
 from miglab_pool.staff.log_page import (
     ROWS,
@@ -124,7 +124,7 @@ def test_entries_in_words() -> None:
         entry(0, kind="message", target="7", action="", by="pool", from_state="", to_state="shown"),
     ]
     told = [
-        (called(one.by), target_of(one, {"GPU-a": "GPU 3"}), did(one.action, one.to_state))
+        (display_name(one.by), target_of(one, {"GPU-a": "GPU 3"}), did(one.action, one.to_state))
         for one in entries
     ]
     states = map(states_of, entries)

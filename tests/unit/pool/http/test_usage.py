@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.refusals import because
 from tests.unit.pool.conftest import World
 
-from miglab_api.usage import BOM, FIGURES, FORMULA, GroupBy, UsageRow, as_csv, harmless
+from miglab_api.usage import BOM, FIGURES, FORMULA, GroupBy, UsageRow, escape_formula, to_csv
 from miglab_pool.pool import Pool
 from miglab_pool.refused import Refused
 from miglab_pool.usage.page import FLOOR, OTHERS, TOP, bars, percent, say, scale, weeks
@@ -113,7 +113,7 @@ async def test_only_of_the_own_courses(
 @given(st.text(" \t\n\u200b\ufeff\x00'＝=＋+-@|%x", max_size=6) | st.text())
 def test_harmless_text(text: str) -> None:
     """Never a formula, also for a reader that drops spaces; ordinary names stay as they are."""
-    told = harmless(text)
+    told = escape_formula(text)
     seen = "".join(sign for sign in told if sign.isprintable() and not sign.isspace())
     assert unicodedata.normalize("NFKC", seen)[:1] not in FORMULA
     assert not set("\r\n") & set(told)
@@ -125,7 +125,7 @@ def test_a_name_of_many_lines_is_one_row() -> None:
     """Quotes, separators and line ends in a name break neither row nor column."""
     who = Who('a";b,c\r\n"=1', "ml", "1g.5gb")
     found = make(used(who), DAY, DAY, period_of(DAY, DAY, UTC, AT + 9e9), GroupBy.USER)
-    rows = list(csv.reader(io.StringIO(as_csv(found).removeprefix(BOM))))
+    rows = list(csv.reader(io.StringIO(to_csv(found).removeprefix(BOM))))
     assert len(rows) == 2 and {len(row) for row in rows} == {1 + len(FIGURES)}
     assert rows[1][0] == 'a";b,c "=1'
 
