@@ -138,7 +138,7 @@ def assemble(settings: Settings) -> ServiceParts:
     shapes = {shape for course in settings.courses.values() for shape in course.shapes}
     metrics = Metrics(shapes)
     pool.worker.boot_id = boot_id_of(settings)
-    pool.worker.stopwatch.told, pool.store.unserved = metrics.driver_call, metrics.unserved
+    pool.worker.stopwatch.on_time, pool.store.unserved = metrics.driver_call, metrics.unserved
     board = SignalBoard(settings.reclaim.cpu_busy_pct)
     reclaimer = Reclaimer(rules_of(settings), board, metrics.reclaimed)
     end_servers = _end_servers(ServerEnder(hub, time.time), metrics)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from miglab_api.gpus import SliceState
 from miglab_api.leases import LeaseState
 from miglab_api.tickets import TicketState
-from miglab_pool.gpu.shapes import profiles
+from miglab_pool.gpu.shapes import profiles_of
 from miglab_pool.leases.rules import guaranteed_s
 from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.ledger.rows import FULL, GPU_OK, LeaseRow, SliceRow
@@ -142,7 +142,7 @@ def _serve_queue(store: Store, tx: Transaction) -> None:
     """Those who want slices, in order; if nothing has room, nobody's turn need be worked out."""
     view = store.view(tx.at)
     queued = [ticket for ticket in view.queued if ticket.shape != FULL]
-    wanted = {(profiles(ticket.shape), ticket.course) for ticket in queued}
+    wanted = {(profiles_of(ticket.shape), ticket.course) for ticket in queued}
     if not wanted or not queue.any_fits(wanted, slots.open_gpus(view)):
         return
     waiting = queue.without_slot(view)  # the order of one moment, whoever is served

@@ -11,7 +11,7 @@ from miglab_api.gpus import SliceState
 from miglab_api.leases import LeaseState, WarningKind
 from miglab_api.tickets import WaitEstimate
 from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile
-from miglab_pool.gpu.shapes import profiles
+from miglab_pool.gpu.shapes import profiles_of
 from miglab_pool.ledger.rows import FULL, GPU_OK, LeaseRow, SliceRow
 from miglab_pool.queue import offers
 from miglab_pool.queue import order as queue
@@ -44,7 +44,7 @@ def look(view: PoolView) -> Scene:
         lease_s=view.settings.pool.lease_s + view.settings.reclaim.warning_s,
         borrow_s=view.settings.pool.borrow_s,
         longest_wait_s=view.settings.pool.longest_wait_s,
-        asking=frozenset(profiles(str(shape)) for shape in shapes),
+        asking=frozenset(profiles_of(str(shape)) for shape in shapes),
     )
 
 
@@ -139,7 +139,7 @@ def _lengths(over: Iterable[Use]) -> tuple[float, ...]:
 
 
 def _comer(use: Use) -> Waiting:
-    asked, is_borrow = profiles(use.shape), use.is_borrow
+    asked, is_borrow = profiles_of(use.shape), use.is_borrow
     return Waiting(0, asked, 0.0, use.course, use.user, size=use.size, is_borrow=is_borrow)
 
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from miglab_api.leases import LeaseState, WarningKind
 from miglab_api.wording import clock_time
 from miglab_pool.gpu.geometry import occupied_mask
-from miglab_pool.gpu.shapes import profiles
+from miglab_pool.gpu.shapes import profiles_of
 from miglab_pool.ledger.rows import FULL, LeaseRow, ReservationRow, SliceRow
 from miglab_pool.queue import order as queue
 from miglab_pool.reservations import slots
@@ -93,7 +93,7 @@ def needs(view: PoolView) -> list[SliceNeed]:
         )
         if one.ticket not in has_slot and not is_free:
             reason = f"The first in the queue needs room for {shape}, and nothing else is free."
-            return [*found, SliceNeed(one.course, profiles(shape), reason)]
+            return [*found, SliceNeed(one.course, profiles_of(shape), reason)]
     return found
 
 

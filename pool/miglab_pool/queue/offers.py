@@ -10,7 +10,7 @@ from dataclasses import replace
 from miglab_api.offers import CPU, CourseOffers, Offers, QuotaLeft, ShapeOffer
 from miglab_api.tickets import Headcount, Purpose, TicketRequest, WaitEstimate
 from miglab_pool.gpu.geometry import Placed
-from miglab_pool.gpu.shapes import Shape, ShapeError, profiles, resolve
+from miglab_pool.gpu.shapes import Shape, ShapeError, profiles_of, resolve
 from miglab_pool.leases import rules as lease_rules
 from miglab_pool.leases.rules import Asked, Limit, longest_set_s
 from miglab_pool.ledger.rows import TicketRow
@@ -136,7 +136,7 @@ def _offer(view: PoolView, text: str, course: str) -> ShapeOffer | None:
         is_held=not free and _fits(view, shape, course),
         reserved_s=None if free else _reserved_s(view, shape, course, limit),
         shortened=promises.shortened(view, limit) if free and limit else "",
-        wait=None if free else told(view, profiles(name)),
+        wait=None if free else told(view, profiles_of(name)),
     )
 
 
@@ -426,7 +426,7 @@ def why_not_now(
         return Refused("queue-full", message, 429)
     if not view.settings.quotas:
         return None
-    wants = Asked(asked.user, asked.course, asked.server, queue.size_of(view, profiles(shape)))
+    wants = Asked(asked.user, asked.course, asked.server, queue.size_of(view, profiles_of(shape)))
     mine = (queue.as_waiting(view, ticket) for ticket in view.queued if ticket.user == asked.user)
     uses = [*view.usage.all, *(queue.as_use(view, one) for one in mine)]  # as good as held already
     said = lease_rules.why_not(view.settings.quotas, wants, uses, view.at)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from miglab_api.tickets import TicketState
 from miglab_pool.gpu.geometry import Geometry, Placed
-from miglab_pool.gpu.shapes import profiles
+from miglab_pool.gpu.shapes import profiles_of
 from miglab_pool.leases import rules as lease_rules
 from miglab_pool.leases.rules import Asked, Limit, Quotas, offer_s
 from miglab_pool.ledger.rows import FULL, TicketRow
@@ -184,7 +184,7 @@ def _everyone(view: PoolView) -> list[Waiting]:
 
 def as_waiting(view: PoolView, ticket: TicketRow) -> Waiting:
     """The ticket as the queue sees it."""
-    names = profiles(ticket.shape)
+    names = profiles_of(ticket.shape)
     return Waiting(
         ticket.id,
         names,
@@ -253,7 +253,7 @@ def _why_reserved(view: PoolView, row: TicketRow) -> str:
 @once
 def _is_kept(view: PoolView, key: tuple[str, str], lasts_s: float) -> bool:
     """Whether a shape has room, which is reserved now, or too soon to be worth a lease."""
-    course, names = key[0], profiles(key[1])
+    course, names = key[0], profiles_of(key[1])
     if not place(names, open_to(view.occupancies, course)):
         return False
     choices = place(names, own_first(slots.open_gpus(view), course))

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from miglab_api.leases import LeaseState
 from miglab_api.wording import day_and_time
 from miglab_pool.gpu.geometry import Placed
-from miglab_pool.gpu.shapes import profiles
+from miglab_pool.gpu.shapes import profiles_of
 from miglab_pool.ledger.rows import FULL, GPU_OK, LeaseRow, ReservationRow
 from miglab_pool.reservations import rules
 from miglab_pool.reservations.rules import (
@@ -183,7 +183,7 @@ def _choose(
 ) -> tuple[tuple[int, Slot], ...] | None:
     """Slots for so many leases of each reservation; None if they do not all fit."""
     leases = [one for one in wanted for _ in range(counts[one.row.id])]
-    requests = [SlotRequest(one.row.course, profiles(one.row.shape)) for one in leases]
+    requests = [SlotRequest(one.row.course, profiles_of(one.row.shape)) for one in leases]
     if not requests:
         return ()
     found = choose_slots_for(requests, gpus)

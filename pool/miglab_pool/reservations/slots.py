@@ -13,7 +13,7 @@ from itertools import groupby, product
 
 from miglab_api.leases import LeaseState
 from miglab_pool.gpu.geometry import Placed
-from miglab_pool.gpu.shapes import profiles
+from miglab_pool.gpu.shapes import profiles_of
 from miglab_pool.ledger.rows import FULL, LeaseRow, ReservationRow, TicketRow
 from miglab_pool.reservations import rules
 from miglab_pool.reservations.feasible import feasible, starts, stays
@@ -112,7 +112,7 @@ def slots_of(view: PoolView) -> SlotsByReservation:
         gpus = _candidates(view, starts_at, frozenset(one.key for one in sliced))
         beside = _chosen(wanted, _closed(gpus, [*taken, *_later(view, wanted)]))
         is_all = sum(map(len, beside.values())) == sum(
-            one.left * len(profiles(one.row.shape)) for one in wanted
+            one.left * len(profiles_of(one.row.shape)) for one in wanted
         )
         slots |= beside if is_all else _chosen(wanted, _closed(gpus, taken))
     return slots
@@ -175,7 +175,7 @@ def _closed(gpus: Sequence[SlotCandidate], slots: Sequence[Slot]) -> list[SlotCa
 
 def _chosen(wanted: Sequence[InForce], gpus: Sequence[SlotCandidate]) -> SlotsByReservation:
     leases = [one for one in wanted for _ in range(one.left)]
-    requests = [SlotRequest(one.row.course, profiles(one.row.shape)) for one in leases]
+    requests = [SlotRequest(one.row.course, profiles_of(one.row.shape)) for one in leases]
     slots: SlotsByReservation = {one.row.id: () for one in wanted}
     for request, mine in choose_slots_for(requests, gpus).items():
         number = leases[request].row.id
@@ -260,7 +260,7 @@ def choose(view: PoolView, one: InForce) -> tuple[Choice, ...] | None:
     """Where its next lease goes: on one of its own slots, or beside what is reserved."""
     others, mine = _slots_beside(view, one)
     gpus = own_first(view.occupancies, one.row.course)
-    wanted = profiles(one.row.shape)
+    wanted = profiles_of(one.row.shape)
     requests = sorted({slot.request for slot in mine}) or [NO_REQUEST]
     for later, request in product((_later(view, [one]), []), requests):
         shut = [*others, *later, *(slot for slot in mine if slot.request != request)]
