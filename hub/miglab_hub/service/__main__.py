@@ -46,7 +46,7 @@ from miglab_pool.http.metrics import Metrics
 from miglab_pool.http.pool_runner import PoolRunner, Times
 from miglab_pool.http.student_app import student_app
 from miglab_pool.ledger.ledger import Ledger
-from miglab_pool.ledger.tables import VERSION, LedgerError, inspect
+from miglab_pool.ledger.tables import VERSION, LedgerError, check_file
 from miglab_pool.pool import Pool
 from miglab_pool.reclaim.activity import SignalBoard
 from miglab_pool.reclaim.policy import TIME_IS_UP
@@ -217,7 +217,7 @@ def _report_rights(driver: WatchedDriver) -> None:
 
 def _keep_backup(settings: Settings) -> None:
     """Copy all that belongs together before an upgrade changes the ledger."""
-    version = inspect(settings.ledger)
+    version = check_file(settings.ledger)
     if version is None or version == VERSION:
         return
     settings.backups.mkdir(mode=0o700, exist_ok=True)

@@ -147,19 +147,19 @@ def _all_placements(profile: Profile) -> list[Placed]:
     return [Placed(profile, placement) for placement in placements]
 
 
-def occupied_mask(placed_profiles: Iterable[Placed]) -> int:
+def occupied_mask(placed_slices: Iterable[Placed]) -> int:
     """The memory slices taken, as bits."""
     mask = 0
-    for placed_profile in placed_profiles:
-        mask |= placed_profile.placement.mask
+    for placed_slice in placed_slices:
+        mask |= placed_slice.placement.mask
     return mask
 
 
-def occupied_bits(placed_profiles: Iterable[Placed]) -> int:
+def occupied_bits(placed_slices: Iterable[Placed]) -> int:
     """All that is taken of a GPU, as `Placed.bits`."""
     bits = 0
-    for placed_profile in placed_profiles:
-        bits |= placed_profile.bits
+    for placed_slice in placed_slices:
+        bits |= placed_slice.bits
     return bits
 
 
@@ -180,9 +180,9 @@ def without_placements(geometry: Geometry, closed: frozenset[object]) -> Geometr
     return Geometry(geometry.memory_slices, tuple(profiles))
 
 
-def legal_placements(profile: Profile, placed_profiles: Iterable[Placed]) -> list[Placement]:
-    """Where ``profile`` can still be created beside ``placed_profiles``, lowest start first."""
-    occupied = occupied_bits(placed_profiles)
+def legal_placements(profile: Profile, placed_slices: Iterable[Placed]) -> list[Placement]:
+    """Where ``profile`` can still be created beside ``placed_slices``, lowest start first."""
+    occupied = occupied_bits(placed_slices)
     return [
         placement
         for placement in profile.placements

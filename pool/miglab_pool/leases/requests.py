@@ -18,8 +18,8 @@ from miglab_api.wording import duration, lab_in_words
 from miglab_pool.leases import grant as grants
 from miglab_pool.leases import views as pool_views
 from miglab_pool.leases.transactions import lease_answer
-from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.ledger.rows import LeaseRow, TicketRow
+from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.queue import offers
 from miglab_pool.queue.order import ANSWER_S, ASIDE_S, answer_by, expires_at, waits_until
 from miglab_pool.refused import Refused
@@ -369,7 +369,7 @@ def end(
     by: str = "pool",
 ) -> TicketRow:
     """End a ticket that was not taken up, or put it aside, and the lease that it was granted."""
-    tx.afterwards.append(lambda: store.unserved(state.value, reason))
+    tx.on_commit.append(lambda: store.unserved(state.value, reason))
     lease = store.state.leases.get(ticket.lease or 0)
     ticket = replace(ticket, state=state, reason=reason, message=message)
     if state is TicketState.ASIDE:

@@ -129,7 +129,7 @@ class ClassRoster(Subject):
             return
         self._looks[course, by] = now
         with self.store.write(durable=False) as tx:
-            tx.note("class", course, by, action)
+            tx.record_action("class", course, by, action)
 
     @locked
     def drop_old(self, keep_days: float) -> int:

@@ -29,7 +29,7 @@ from miglab_api.staff import STAFF_ACTIONS, AuditEntry, display_name
 from miglab_api.wording import duration
 from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.ledger.rows import LIVE_TICKETS
-from miglab_pool.ledger.tables import leases, reading, tickets, transitions
+from miglab_pool.ledger.tables import leases, open_read_only, tickets, transitions
 from miglab_pool.schedule import DAY_S
 
 LIMIT_MAX = 1000
@@ -107,7 +107,7 @@ def read(ledger: Path, asked: Question) -> list[AuditEntry]:
         ledger: its file.
         asked: which.
     """
-    with reading(ledger) as connection:
+    with open_read_only(ledger) as connection:
         return [AuditEntry(**row) for row in connection.execute(query(asked)).mappings()]
 
 

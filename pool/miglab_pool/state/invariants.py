@@ -10,7 +10,7 @@ from miglab_api.gpus import SliceState
 from miglab_api.leases import LeaseState
 from miglab_api.tickets import TicketState
 from miglab_pool.ledger import tables
-from miglab_pool.ledger.tables import reading
+from miglab_pool.ledger.tables import open_read_only
 from miglab_pool.state.placement import clash
 from miglab_pool.state.store import Store
 
@@ -95,7 +95,7 @@ def ended_without_reason(ledger: Path) -> list[str]:
     columns = tables.tickets.c
     ended = columns.state.in_(("cancelled", "refused", "expired"))
     silent = (columns.reason == "") | (columns.message == "")
-    with reading(ledger) as connection:
+    with open_read_only(ledger) as connection:
         numbers = connection.execute(select(columns.id).where(ended & silent)).scalars()
         return [f"5: ticket {number} ended, and does not say why" for number in numbers]
 

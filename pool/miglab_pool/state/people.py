@@ -15,8 +15,8 @@ from sqlalchemy import func, select, update
 from sqlalchemy.dialects.sqlite import insert
 
 from miglab_pool.ledger import tables
-from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.ledger.rows import LeaseRow, MessageRow, ReservationRow, TicketRow
+from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.state.store import Store, Subject, locked
 
 WHOSE = (
@@ -88,7 +88,7 @@ class People(Subject):
     def _call(self, tx: Transaction, user_id: str, before: str | None, name: str) -> None:
         put = insert(tables.people).values(id=user_id, called=name)
         tx.add(put.on_conflict_do_update(index_elements=["id"], set_={"called": name}))
-        tx.afterwards.append(lambda: self._note(user_id, before, name))
+        tx.on_commit.append(lambda: self._note(user_id, before, name))
         if before is not None:
             _rename_past(tx, before, name)
             _rename_live(self.store, tx, before, name)

@@ -21,7 +21,7 @@ from miglab_api.leases import WarningKind
 from miglab_api.tickets import Purpose, TicketState
 from miglab_api.usage import GroupBy, UsageReport, UsageRow
 from miglab_pool.ledger import tables
-from miglab_pool.ledger.tables import reading
+from miglab_pool.ledger.tables import open_read_only
 from miglab_pool.schedule import DAY_S
 
 K = TypeVar("K", bound=Hashable)
@@ -115,7 +115,7 @@ def read_facts(ledger: Path, since: float, until: float, courses: Collection[str
     refused = _moved(tables.tickets, "ticket", "refused")
     waits = (tickets.state == TicketState.WAITING) & (tickets.created_at < until)
     waiting = select(tickets.created_at, tickets.user, tickets.course, tickets.shape)
-    with reading(ledger) as connection:
+    with open_read_only(ledger) as connection:
         held = tuple(_held(connection, since, until, of_lease))
         return Facts(
             held=held,

@@ -15,7 +15,7 @@ from miglab_api.staff import MINUTES_MAX, TEXT_MAX, MessageRequest, display_name
 from miglab_api.tickets import borrower_of
 from miglab_api.wording import server_in_words
 from miglab_pool.ledger.rows import MessageRow
-from miglab_pool.ledger.tables import reading
+from miglab_pool.ledger.tables import open_read_only
 from miglab_pool.refused import Refused
 from miglab_pool.staff.actions import MESSAGES_MAX, is_for
 from miglab_pool.staff.log import Question, did, query, told
@@ -194,7 +194,7 @@ def test_reading_waits_for_nobody(world: World) -> None:
         tx.pause("", INA, None)
         assert acts(world) == ALL
     assert acts(world) == [("resume", "ina"), *ALL]
-    with reading(world.ledger.path) as connection:  # what happens meanwhile is in no answer
+    with open_read_only(world.ledger.path) as connection:  # what happens meanwhile is in no answer
         count = "SELECT count(*) FROM tickets"
         before = connection.exec_driver_sql(count).scalar_one()
         world.ask("ada")
