@@ -24,12 +24,12 @@ from miglab_pool.gpu.geometry import (
 from miglab_pool.gpu.readings import GpuInfo, Usage
 from miglab_pool.layouts.rules import (
     Change,
-    Kind,
+    LayoutRole,
     PresentSlice,
     arrange,
-    change,
     is_possible,
-    only,
+    plan_change,
+    restrict_geometry,
 )
 from miglab_pool.ledger.rows import (
     FULL,
@@ -49,11 +49,11 @@ Frozen = TypeVar("Frozen")
 P = ParamSpec("P")
 T = TypeVar("T")
 _KINDS = {
-    SliceState.FREE: Kind.FREE,
-    SliceState.LEASED: Kind.HELD,
-    SliceState.SCRUBBING: Kind.GOING,
-    SliceState.QUARANTINED: Kind.FIXED,
-    SliceState.FOREIGN: Kind.FIXED,
+    SliceState.FREE: LayoutRole.FREE,
+    SliceState.LEASED: LayoutRole.HELD,
+    SliceState.SCRUBBING: LayoutRole.GOING,
+    SliceState.QUARANTINED: LayoutRole.FIXED,
+    SliceState.FOREIGN: LayoutRole.FIXED,
 }
 
 
@@ -195,7 +195,9 @@ class GpuSnapshot:
                 any case.  None: nothing lies there.
         """
         stays = (
-            one for one in self.present if one.number in (there or ()) or one.kind is Kind.FIXED
+            one
+            for one in self.present
+            if one.number in (there or ()) or one.role is LayoutRole.FIXED
         )
         return replace(self, assumed=() if there is None else tuple(stays))
 
@@ -216,7 +218,7 @@ class GpuSnapshot:
         hardware = self.hardware
         if hardware is None or not self.partition:
             return hardware if self.is_partitionable else None
-        return only(hardware, arrange(hardware, self.partition, self.present))
+        return restrict_geometry(hardware, arrange(hardware, self.partition, self.present))
 
     @property
     def is_open(self) -> bool:
@@ -261,7 +263,7 @@ class GpuSnapshot:
     def change(self, partition: tuple[str, ...] | None = None) -> Change:
         """What is to be done to it; without ``partition`` for its own layout."""
         assert self.hardware is not None
-        return change(self.hardware, partition or self.partition, self.present)
+        return plan_change(self.hardware, partition or self.partition, self.present)
 
 
 def is_whole(row: GpuRow, info: GpuInfo | None, settings: PoolSettings) -> bool:
@@ -287,11 +289,11 @@ def profile_on(geometry: Geometry | None, row: SliceRow) -> Profile:
     )
 
 
-def _kind(row: SliceRow) -> Kind:
+def _kind(row: SliceRow) -> LayoutRole:
     if row.state == SliceState.MAKING:
-        return Kind.COMING if row.lease is None else Kind.GRANTED
+        return LayoutRole.COMING if row.lease is None else LayoutRole.GRANTED
     if row.state == SliceState.FREE and row.draining:
-        return Kind.FIXED
+        return LayoutRole.FIXED
     return _KINDS[SliceState(row.state)]
 
 
