@@ -21,7 +21,7 @@ from miglab_pool.reservations import promises, slots
 from miglab_pool.reservations.rules import InForce
 from miglab_pool.state.placement import Choice, Slot, clash, is_same
 from miglab_pool.state.slices import new_slice, scrub
-from miglab_pool.state.slot_choice import is_empty
+from miglab_pool.state.slot_choice import is_unleased
 from miglab_pool.state.store import Store
 from miglab_pool.state.view import GpuSnapshot, PoolView
 
@@ -174,8 +174,8 @@ def _prepare_reserved_slots(store: Store, tx: Transaction) -> None:
         gpu = store.view(tx.at).gpus[slot.gpu]
         if tx.at >= gpu.unprepared_until and _may_be_made(gpu, slot):
             free = [one for one in gpu.slices if one.state == SliceState.FREE]
-            in_the_way = [one for one in free if clash(gpu.placed(one), slot.placed)]
-            choice = Choice(slot.gpu, slot.placed.profile, slot.placed.placement)
+            in_the_way = [one for one in free if clash(gpu.placed(one), slot.placed_slice)]
+            choice = Choice(slot.gpu, slot.placed_slice.profile, slot.placed_slice.placement)
             _prepare(store, tx, in_the_way, [choice], f"for reservation {row.id}")
 
 
@@ -184,8 +184,8 @@ def _may_be_made(gpu: GpuSnapshot, slot: Slot) -> bool:
     state = gpu.occupancy
     if gpu.row.state != GPU_OK or state is None or not state.usable:
         return False
-    is_there = any(is_same(slot.placed, warm) for warm in state.warm)
-    return is_empty(state, slot.placed) and not is_there
+    is_there = any(is_same(slot.placed_slice, warm) for warm in state.warm)
+    return is_unleased(state, slot.placed_slice) and not is_there
 
 
 def prepare_for_layouts(store: Store, tx: Transaction) -> None:

@@ -24,7 +24,7 @@ from miglab_pool.queue import offers
 from miglab_pool.queue.order import ANSWER_S, ASIDE_S, answer_by, expires_at, waits_until
 from miglab_pool.refused import Refused
 from miglab_pool.state.placement import clash
-from miglab_pool.state.slices import scrub, withdraw
+from miglab_pool.state.slices import end_unused_grant, scrub
 from miglab_pool.state.store import Store, Subject, locked
 
 OPEN = (TicketState.WAITING, TicketState.OFFERED, TicketState.ASIDE)
@@ -376,7 +376,7 @@ def end(
         ticket = replace(ticket, lease=None, offered_at=None, next_at=None, since=tx.at)
     tx.put(ticket, by, message)
     if lease is not None and lease.state == LeaseState.GRANTED:
-        withdraw(store, tx, lease, LeaseState.EXPIRED, by, reason)
+        end_unused_grant(store, tx, lease, LeaseState.EXPIRED, by, reason)
     return ticket
 
 
@@ -389,7 +389,7 @@ def requeue(store: Store, tx: Transaction, lease: LeaseRow, reason: str) -> None
     if ticket is not None and ticket.state in (TicketState.WAITING, TicketState.OFFERED):
         again = replace(ticket, state=TicketState.WAITING, lease=None, offered_at=None, since=tx.at)
         tx.put(again, reason=reason)
-    withdraw(store, tx, lease, LeaseState.EXPIRED, "pool", reason)
+    end_unused_grant(store, tx, lease, LeaseState.EXPIRED, "pool", reason)
 
 
 def drop_grants(
@@ -445,7 +445,7 @@ def expire(store: Store, tx: Transaction) -> None:
         if lease.taken_at is None or lease.state != LeaseState.GRANTED:
             continue
         if tx.at >= max(lease.taken_at, store.started_at) + limit_s:
-            withdraw(store, tx, lease, LeaseState.EXPIRED, "pool", "never-attached")
+            end_unused_grant(store, tx, lease, LeaseState.EXPIRED, "pool", "never-attached")
 
 
 def _overdue(store: Store, ticket: TicketRow, at: float) -> tuple[TicketState, str, str]:

@@ -31,7 +31,7 @@ from miglab_pool.queue.needs import ending, others_waiting
 from miglab_pool.refused import Refused
 from miglab_pool.reservations import promises
 from miglab_pool.schedule import DAY_S
-from miglab_pool.state.slices import scrub, withdraw
+from miglab_pool.state.slices import end_unused_grant, scrub
 from miglab_pool.state.store import Store, Subject, locked
 
 USED = frozenset({LeaseState.ATTACHED, LeaseState.RUNNING})
@@ -445,7 +445,9 @@ def release_in(
 ) -> LeaseRow:
     """As `release`, as part of a transaction; ``act``: what a person did, see `Transaction.put`."""
     if lease.state == LeaseState.GRANTED:
-        lease = withdraw(store, tx, lease, LeaseState.RELEASED, by, reason or "released", action)
+        lease = end_unused_grant(
+            store, tx, lease, LeaseState.RELEASED, by, reason or "released", action
+        )
         _end_ticket(store, tx, lease, by)
     elif lease.is_live and lease.state != LeaseState.RELEASING:
         lease = start_release(store, tx, lease, by, reason, action)

@@ -19,7 +19,7 @@ from miglab_pool.queue.needs import others_waiting
 from miglab_pool.queue.offers import headcount
 from miglab_pool.queue.order import answer_by, expires_at
 from miglab_pool.reservations import promises, slots
-from miglab_pool.state.view import GpuSnapshot, PoolView, once
+from miglab_pool.state.view import GpuSnapshot, PoolView, cached_on_instance
 
 LEAST_S = 60.0  # an extension by less is not worth a click
 
@@ -29,7 +29,7 @@ def slice_view(view: PoolView, row: SliceRow) -> SliceView:
     return _slice_view(view.facts[row.gpu], row, "")
 
 
-@once
+@cached_on_instance
 def _slice_view(gpu: GpuSnapshot, row: SliceRow, blocks_layout: str) -> SliceView:
     lease, usage = gpu.leases.get(row.lease or 0), gpu.usage.get(row.id)
     processes = usage.processes if usage else None
@@ -49,7 +49,7 @@ def _slice_view(gpu: GpuSnapshot, row: SliceRow, blocks_layout: str) -> SliceVie
     )
 
 
-@once
+@cached_on_instance
 def gpu_view(gpu: GpuSnapshot) -> GpuView:
     """One GPU with its slices, lowest start first."""
     on_gpu = sorted(gpu.slices, key=lambda item: (item.start, item.id))
@@ -165,14 +165,14 @@ def _reserved(view: PoolView) -> tuple[ReservedSlot, ...]:
             reservation=row.id,
             course=row.course,
             gpu=slot.gpu,
-            start=slot.placed.placement.start,
-            size=slot.placed.placement.size,
+            start=slot.placed_slice.placement.start,
+            size=slot.placed_slice.placement.size,
         )
         for row, slot in slots.slots_with_reservation(view)
     )
 
 
-@once
+@cached_on_instance
 def snapshot(view: PoolView) -> PoolSnapshot:
     """The pool at the view's moment; only the GPUs that changed are drawn again."""
     gpus = (gpu_view(gpu) for gpu in view.gpus.values())
@@ -202,7 +202,7 @@ def slice_hours_s(view: PoolView, lease: LeaseRow) -> float | None:
     return hours_left_s(view.settings.quotas, asked, view.usage.all, view.at)
 
 
-@once
+@cached_on_instance
 def extension_limit_s(view: PoolView, lease: LeaseRow) -> float:
     """The most that one extension adds to a lease now, seconds; 0 for none.
 

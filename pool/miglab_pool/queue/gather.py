@@ -90,7 +90,7 @@ def _holdings(view: PoolView, at: float) -> Iterator[Holding]:
             yield Holding(tuple(_slices(view, [row])), 0.0, SOON_S)
     ends_s = {one.row.id: one.time.ends_at - at for one in slots.reserving(view)}
     for reserved, slot in slots.slots_with_reservation(view):
-        yield Holding(((slot.gpu, slot.placed),), 0.0, ends_s[reserved.id])
+        yield Holding(((slot.gpu, slot.placed_slice),), 0.0, ends_s[reserved.id])
 
 
 def _holding(view: PoolView, lease: LeaseRow, at: float) -> Holding:

@@ -23,8 +23,8 @@ from miglab_pool.gpu.shapes import profiles_of
 from miglab_pool.ledger.rows import FULL, LeaseRow, ReservationRow, SliceRow
 from miglab_pool.queue import order as queue
 from miglab_pool.reservations import slots
-from miglab_pool.state.placement import Kept, by_gpu, own_first, place
-from miglab_pool.state.view import GpuSnapshot, PoolView, once
+from miglab_pool.state.placement import ReservedPlaces, course_gpus_first, place, places_by_gpu
+from miglab_pool.state.view import GpuSnapshot, PoolView, cached_on_instance
 
 LOST = (
     "Documents open in JupyterLab are saved; what is in memory and what still runs are lost. Your "
@@ -89,7 +89,7 @@ def needs(view: PoolView) -> list[SliceNeed]:
         is_free = (
             bool(slots.free_whole(view, one.course))
             if shape == FULL
-            else place(one.profiles, own_first(gpus, one.course)) is not None
+            else place(one.profiles, course_gpus_first(gpus, one.course)) is not None
         )
         if one.ticket not in has_slot and not is_free:
             reason = f"The first in the queue needs room for {shape}, and nothing else is free."
@@ -135,7 +135,7 @@ def _on_slots(view: PoolView) -> dict[int, str]:
     for row, slot in () if view.paused else slots.slots_with_reservation(view):
         for item in view.gpus[slot.gpu].slices:
             lease = view.leases.get(item.lease or 0)
-            lies_there = view.placed(item).bits & slot.placed.bits
+            lies_there = view.placed(item).bits & slot.placed_slice.bits
             if lease and lies_there and _is_open(view, lease, warning_s):
                 found[lease.id] = _for_reservation(view, row, starts[row.id])
     return found
@@ -167,7 +167,7 @@ def _goes(view: PoolView, lease: LeaseRow) -> bool:
 def _grounds(view: PoolView) -> Iterator[_Ground]:
     shut: dict[str, int] = {}
     for _, slot in slots.slots_with_reservation(view):
-        shut[slot.gpu] = shut.get(slot.gpu, 0) | slot.placed.bits
+        shut[slot.gpu] = shut.get(slot.gpu, 0) | slot.placed_slice.bits
     for gpu in view.gpus.values():
         if not gpu.is_open or gpu.has_lost:
             continue
@@ -256,7 +256,7 @@ class Demand(NamedTuple):
     reserved: Mapping[str, int]
 
 
-@once
+@cached_on_instance
 def demand(view: PoolView) -> Demand:
     """What is waited for now."""
     served = () if view.paused else queue.served(view)
@@ -270,11 +270,11 @@ def demand(view: PoolView) -> Demand:
         frozenset(name for names, _ in wanted for name in names),
         first.user if first else "",
         _masks(queue.hold_for(first, view.occupancies)),
-        _masks(by_gpu(reserved)),
+        _masks(places_by_gpu(reserved)),
     )
 
 
-def _masks(kept: Kept) -> dict[str, int]:
+def _masks(kept: ReservedPlaces) -> dict[str, int]:
     return {gpu: occupied_mask(tuple(places)) for gpu, places in kept.items()}
 
 
@@ -312,7 +312,7 @@ def _names_there(
     )
 
 
-@once
+@cached_on_instance
 def _live_bits(gpu: GpuSnapshot) -> frozenset[int]:
     """What cannot be used of a GPU, as `Placed.bits`."""
     return frozenset(item.bits for item in gpu.occupancy.live) if gpu.occupancy else frozenset()

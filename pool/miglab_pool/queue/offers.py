@@ -22,13 +22,13 @@ from miglab_pool.reservations.promises import GuaranteeLimit
 from miglab_pool.settings import Course
 from miglab_pool.state.placement import (
     GpuOccupancy,
-    beside,
     could_ever_fit,
-    open_to,
-    own_first,
+    course_gpus_first,
     place,
+    usable_by_course,
+    without_reserved,
 )
-from miglab_pool.state.view import GpuSnapshot, PoolView, once
+from miglab_pool.state.view import GpuSnapshot, PoolView, cached_on_instance
 
 MOST_COUNTED = 99
 FEW_SMS, SOME_SMS = 20, 50
@@ -63,7 +63,7 @@ def offers(view: PoolView, courses: Sequence[str], user: str | None = None) -> O
     )
 
 
-@once
+@cached_on_instance
 def headcount(view: PoolView) -> Headcount:
     """How full the lab is, in people: every page that says so takes it from here."""
     people = {
@@ -98,13 +98,13 @@ def _course(view: PoolView, name: str, rules: Course, user: str | None) -> Cours
     )
 
 
-@once
+@cached_on_instance
 def _differs(view: PoolView) -> bool:
     """Whether some courses are offered what others are not."""
     return bool(view.reservations) or any(gpu.course for gpu in view.gpus.values())
 
 
-@once
+@cached_on_instance
 def _offer(view: PoolView, text: str, course: str) -> ShapeOffer | None:
     """One shape's offer, to whom has reserved what; None for a shape that no GPU here has."""
     try:
@@ -149,18 +149,19 @@ def _free_now(view: PoolView, shape: Shape, course: str) -> int:
 # -- the GPUs as somebody may use them ------------------------------------------------------------
 
 
-@once
+@cached_on_instance
 def _states(view: PoolView, course: str) -> list[GpuOccupancy]:
     """The GPUs as a course may use them who has reserved nothing."""
-    return open_to(slots.open_gpus(view), course)
+    return usable_by_course(slots.open_gpus(view), course)
 
 
-@once
+@cached_on_instance
 def _for_newcomers(view: PoolView, course: str) -> list[GpuOccupancy]:
     """The same without the room that is held for the first in the queue."""
     gpus = slots.open_gpus(view)
-    return beside(
-        open_to(gpus, course), queue.hold_for(next(iter(queue.without_slot(view)), None), gpus)
+    return without_reserved(
+        usable_by_course(gpus, course),
+        queue.hold_for(next(iter(queue.without_slot(view)), None), gpus),
     )
 
 
@@ -171,13 +172,13 @@ def _count_now(view: PoolView, shape: Shape, course: str) -> int:
     return count_free(shape.profiles, _for_newcomers(view, course))
 
 
-@once
+@cached_on_instance
 def _count_all(view: PoolView, shape: Shape, course: str) -> int:
     """How many of a course could have it, were nothing leased."""
     if shape.is_full:
         return sum(gpu.course in ("", course) for gpu in _whole(view))
-    empty = [replace(one, live=one.fixed) for one in view.occupancies]
-    return count_free(shape.profiles, open_to(empty, course))
+    empty = [replace(one, live=one.immovable) for one in view.occupancies]
+    return count_free(shape.profiles, usable_by_course(empty, course))
 
 
 def _fits(view: PoolView, shape: Shape, course: str) -> bool:
@@ -185,7 +186,7 @@ def _fits(view: PoolView, shape: Shape, course: str) -> bool:
     return not shape.is_full and count_free(shape.profiles, _states(view, course)) > 0
 
 
-@once
+@cached_on_instance
 def _limit(view: PoolView, shape: Shape, course: str) -> GuaranteeLimit | None:
     """Until when the lease of a newcomer would be guaranteed; None: no reservation, or no room."""
     if not view.reservations:
@@ -196,7 +197,7 @@ def _limit(view: PoolView, shape: Shape, course: str) -> GuaranteeLimit | None:
     if shape.is_full:
         where = [gpu.whole for gpu in slots.free_whole(view, course)]
     else:
-        gpus = own_first(_for_newcomers(view, course), course)
+        gpus = course_gpus_first(_for_newcomers(view, course), course)
         beside = promises.without_promised(view, gpus, key)
         where = [found for each in (beside, gpus) if (found := place(shape.profiles, each))][:1]
     limits = [promises.grant_limit(view, "", key, one, view.at + lasts_s) for one in where]
@@ -212,7 +213,7 @@ def _reserved_s(
     if shape.is_full:
         free = sum(gpu.is_free_whole for gpu in _whole(view) if gpu.course in ("", course))
     else:
-        free = count_free(shape.profiles, open_to(view.occupancies, course))
+        free = count_free(shape.profiles, usable_by_course(view.occupancies, course))
         free -= count_free(shape.profiles, _states(view, course))
     return slots.reserved_s(view) if free else None
 
@@ -280,7 +281,7 @@ def count_free(profiles: Sequence[str], states: Iterable[GpuOccupancy]) -> int:
 
 def _count_on(name: str, state: GpuOccupancy) -> int:
     """How many of one profile fit beside what is live: runs of equal length, lowest start first."""
-    count, taken = 0, state.taken
+    count, taken = 0, state.occupied
     for bits, _ in reversed(state.geometry.placements.get(name, ())):
         if not bits & taken:
             count, taken = count + 1, taken | bits
@@ -303,7 +304,7 @@ def instead(view: PoolView, ticket: TicketRow) -> list[ShapeOffer]:
     ]
 
 
-@once
+@cached_on_instance
 def offered_shapes(view: PoolView) -> list[Shape]:
     """The shapes that somebody could ask for, of whatever course; ``cpu`` is none."""
     found = set()
@@ -399,7 +400,7 @@ def _judge_shape(
     return Refused("impossible-shape", message, 422)
 
 
-@once
+@cached_on_instance
 def _is_possible(view: PoolView, shape: Shape, course: str) -> bool:
     """Whether the GPUs that are not another course's can hold the shape."""
     mine = [one for one in view.facts.values() if one.course in ("", course)]

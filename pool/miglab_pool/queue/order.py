@@ -23,17 +23,17 @@ from miglab_pool.queue.rules import FairShareUsage, Grant, Use, Waiting, in_orde
 from miglab_pool.reservations import promises, slots
 from miglab_pool.settings import PoolSettings
 from miglab_pool.state.placement import (
-    SOON,
+    WITHIN_SECONDS,
     Choice,
     GpuOccupancy,
-    Kept,
-    beside,
+    ReservedPlaces,
     clash,
-    open_to,
-    own_first,
+    course_gpus_first,
     place,
+    usable_by_course,
+    without_reserved,
 )
-from miglab_pool.state.view import PoolView, once
+from miglab_pool.state.view import PoolView, cached_on_instance
 
 _Opened = tuple[str, tuple[str, str] | None]
 ANSWER_S = 600.0  # for the answer to whether one still waits
@@ -71,7 +71,7 @@ def why_held(view: PoolView, row: TicketRow) -> str:
     )
 
 
-@once
+@cached_on_instance
 def _totals(view: PoolView) -> Quotas:
     """What whole courses may hold at a time."""
     return {
@@ -124,14 +124,14 @@ def answer_by(
     return waits_until(settings, started_at, ticket) if is_asked else None
 
 
-@once
+@cached_on_instance
 def fair_share_usage(view: PoolView) -> FairShareUsage:
     """What everybody has used lately, and what the rule needs besides."""
     weights = {name: rules.weight for name, rules in view.settings.courses.items()}
     return view.usage.fair_share(view.at, weights, view.settings.pool.ageing_s)
 
 
-@once
+@cached_on_instance
 def ordered(view: PoolView) -> tuple[Waiting, ...]:
     """Everyone who waits, first in front: the order in which it is decided who is next."""
     waiting = _everyone(view)
@@ -140,13 +140,13 @@ def ordered(view: PoolView) -> tuple[Waiting, ...]:
     return tuple(in_order(waiting, fair_share_usage(view)))
 
 
-@once
+@cached_on_instance
 def positions(view: PoolView) -> dict[int, int]:
     """The position of everyone who waits, by ticket."""
     return {one.ticket: position for position, one in enumerate(ordered(view), 1)}
 
 
-@once
+@cached_on_instance
 def served(view: PoolView) -> tuple[Waiting, ...]:
     """Those in the queue who may be served now, first in front.
 
@@ -158,7 +158,7 @@ def served(view: PoolView) -> tuple[Waiting, ...]:
     return tuple(let_by(view, free))
 
 
-@once
+@cached_on_instance
 def without_slot(view: PoolView) -> tuple[Waiting, ...]:
     """Those of `served` who want slices of a cut GPU, and have no reserved slot."""
     claimants_with_slot = slots.claimants_with_slot(view)
@@ -198,7 +198,7 @@ def as_waiting(view: PoolView, ticket: TicketRow) -> Waiting:
     )
 
 
-@once
+@cached_on_instance
 def size_of(view: PoolView, names: tuple[str, ...]) -> int:
     """The memory slices of a shape: of the largest GPU where GPUs differ."""
     return sum(_slice_size(name, view.geometries) for name in names)
@@ -225,7 +225,7 @@ def why_waits(view: PoolView, row: TicketRow) -> str:
     return "Staff gave you the next slices that fit."
 
 
-@once
+@cached_on_instance
 def _why_drained(view: PoolView) -> str:
     """What to tell everybody while no GPU takes a lease, by acts of staff."""
     drainings = {gpu.draining for gpu in view.rows}
@@ -250,13 +250,13 @@ def _why_reserved(view: PoolView, row: TicketRow) -> str:
     )
 
 
-@once
+@cached_on_instance
 def _is_kept(view: PoolView, key: tuple[str, str], lasts_s: float) -> bool:
     """Whether a shape has room, which is reserved now, or too soon to be worth a lease."""
     course, names = key[0], profiles_of(key[1])
-    if not place(names, open_to(view.occupancies, course)):
+    if not place(names, usable_by_course(view.occupancies, course)):
         return False
-    choices = place(names, own_first(slots.open_gpus(view), course))
+    choices = place(names, course_gpus_first(slots.open_gpus(view), course))
     if choices is None:
         return True
     return not promises.grant_limit(view, "", key, choices, view.at + lasts_s).is_enough
@@ -305,7 +305,7 @@ class _Decision:
     def __init__(self, gpus: Sequence[GpuOccupancy], view: PoolView | None = None) -> None:
         self._gpus, self._view = gpus, view
         self._owners = {one.course for one in gpus}
-        self._hold: Kept | None = None  # for the first that did not fit
+        self._hold: ReservedPlaces | None = None  # for the first that did not fit
         self._opened: dict[_Opened, list[GpuOccupancy]] = {}
         self._refused: set[tuple[tuple[str, ...], str, tuple[str, str] | None]] = set()
 
@@ -359,19 +359,21 @@ class _Decision:
             gpus = self._gpus
             if key is not None and self._view is not None:
                 gpus = promises.without_promised(self._view, gpus, key)
-            self._opened[known] = beside(own_first(gpus, course), self._hold or {})
+            self._opened[known] = without_reserved(
+                course_gpus_first(gpus, course), self._hold or {}
+            )
         return self._opened[known]
 
 
 # -- the hold -------------------------------------------------------------------------------------
 
 
-def hold_for(first: Waiting | None, gpus: Sequence[GpuOccupancy]) -> Kept:
+def hold_for(first: Waiting | None, gpus: Sequence[GpuOccupancy]) -> ReservedPlaces:
     """The room that is kept free for the first in the queue; nothing where nobody is."""
-    return hold(first.profiles, own_first(gpus, first.course)) if first else {}
+    return hold(first.profiles, course_gpus_first(gpus, first.course)) if first else {}
 
 
-def hold(profiles: Sequence[str], gpus: Sequence[GpuOccupancy]) -> Kept:
+def hold(profiles: Sequence[str], gpus: Sequence[GpuOccupancy]) -> ReservedPlaces:
     """Choose the room for a shape: large slices first, each where it is free soonest.
 
     Args:
@@ -413,18 +415,18 @@ def _has(occupancy: GpuOccupancy, name: str) -> bool:
     return name in occupancy.geometry.by_name
 
 
-@once
+@cached_on_instance
 def _best_on(occupancy: GpuOccupancy, name: str, held: tuple[Placed, ...]) -> _Candidate | None:
     """Where on a GPU a slice might be held beside these; kept with the GPU, for every decision."""
     if not occupancy.usable or not _has(occupancy, name):
         return None
-    profile, taken = occupancy.geometry.by_name[name], (*occupancy.fixed, *held)
+    profile, taken = occupancy.geometry.by_name[name], (*occupancy.immovable, *held)
     live = [(one.bits, one.placement.mask) for one in occupancy.live]
     found = []
     for placed in (Placed(profile, placement) for placement in profile.placements):
         if any(clash(placed, other) for other in taken):
             continue
         there = [occupancy.frees_at.get(mask, inf) for bits, mask in live if bits & placed.bits]
-        key = (max(there, default=SOON), len(there), placed.placement.start)
+        key = (max(there, default=WITHIN_SECONDS), len(there), placed.placement.start)
         found.append(_Candidate(*key, placed))
     return min(found, default=None, key=lambda one: one[:3])

@@ -31,7 +31,7 @@ from miglab_pool.reservations.rules import (
 from miglab_pool.schedule import DAY_S, Occurrence, next_occurrence, occurrences
 from miglab_pool.state.placement import GpuOccupancy, Slot
 from miglab_pool.state.slot_choice import SlotCandidate, SlotRequest, choose_slots_for
-from miglab_pool.state.view import GpuSnapshot, PoolView, once
+from miglab_pool.state.view import GpuSnapshot, PoolView, cached_on_instance
 
 WEEK_S = 7 * DAY_S
 
@@ -65,13 +65,13 @@ class Feasible:
     def lies_on(self, one: Guarantee) -> bool:
         """Whether a lease takes any of the slots."""
         return any(
-            gpu == slot.gpu and placed is not None and placed.bits & slot.placed.bits
+            gpu == slot.gpu and placed is not None and placed.bits & slot.placed_slice.bits
             for gpu, placed in one.slices
             for _, slot in self.slots
         )
 
 
-@once
+@cached_on_instance
 def feasible(
     view: PoolView,
     moment: float,
@@ -119,9 +119,9 @@ def bare(view: PoolView, wanted: Sequence[InForce]) -> Feasible:
     return placed(wanted, cut, whole)
 
 
-@once
+@cached_on_instance
 def _empty(gpu: GpuSnapshot) -> SlotCandidate:
-    geometry = gpu.then(None).geometry
+    geometry = gpu.at_moment(None).geometry
     assert geometry is not None
     return SlotCandidate(GpuOccupancy(gpu.uuid, geometry, course=gpu.course))
 
@@ -211,7 +211,7 @@ def stays(lease: LeaseRow, moment: float, clear_s: float) -> bool:
     return not is_going and lease.guaranteed_until > moment - clear_s
 
 
-@once
+@cached_on_instance
 def _by_key(view: PoolView) -> dict[Key, list[LeaseRow]]:
     found: dict[Key, list[LeaseRow]] = {}
     for lease in view.leases.values():
@@ -219,7 +219,7 @@ def _by_key(view: PoolView) -> dict[Key, list[LeaseRow]]:
     return found
 
 
-@once
+@cached_on_instance
 def holders(view: PoolView, key: Key) -> frozenset[str]:
     """Who holds a lease of a course and shape, guaranteed or open."""
     return frozenset(lease.user for lease in _by_key(view).get(key, ()))
@@ -232,7 +232,7 @@ def _guaranteed_users(view: PoolView, key: Key, moment: float) -> set[str]:
     return {lease.user for lease in leases if stays(lease, moment, clear_s)}
 
 
-@once
+@cached_on_instance
 def starts(view: PoolView, since: float, until: float) -> list[float]:
     """When reservations begin from one moment on and before another, each once."""
     return sorted(
@@ -256,16 +256,18 @@ def is_usable(gpu: GpuSnapshot) -> bool:
     return gpu.row.state == GPU_OK and not gpu.row.draining and not gpu.has_lost
 
 
-@once
+@cached_on_instance
 def _candidate(gpu: GpuSnapshot, moment: float, clear_s: float) -> SlotCandidate:
     """A GPU at a moment: what is guaranteed beyond it, and what only a person can move."""
     leases = ((row, gpu.leases.get(row.lease or 0)) for row in gpu.slices)
     staying = [row for row, lease in leases if lease and stays(lease, moment, clear_s)]
-    then = gpu.then({row.id for row in staying}) if gpu.layout else gpu
+    then = gpu.at_moment({row.id for row in staying}) if gpu.layout else gpu
     assert then.geometry is not None
     fixed = tuple(gpu.placed(row) for row in gpu.slices if row.is_fixed or row in staying)
     return SlotCandidate(
-        GpuOccupancy(gpu.uuid, then.geometry, fixed=fixed, usable=is_usable(gpu), course=gpu.course)
+        GpuOccupancy(
+            gpu.uuid, then.geometry, immovable=fixed, usable=is_usable(gpu), course=gpu.course
+        )
     )
 
 
@@ -275,7 +277,7 @@ def _with(candidate: SlotCandidate, more: Guarantee | None) -> SlotCandidate:
     mine = [place for gpu, place in more.slices if gpu == occupancy.gpu and place] if more else []
     if not mine:
         return candidate
-    return replace(candidate, occupancy=replace(occupancy, fixed=(*occupancy.fixed, *mine)))
+    return replace(candidate, occupancy=replace(occupancy, immovable=(*occupancy.immovable, *mine)))
 
 
 def _whole(

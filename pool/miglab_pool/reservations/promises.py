@@ -42,8 +42,8 @@ from miglab_pool.schedule import (
     occurrences,
     why_not,
 )
-from miglab_pool.state.placement import Choice, GpuOccupancy, Slot, beside, by_gpu
-from miglab_pool.state.view import GpuSnapshot, PoolView, once
+from miglab_pool.state.placement import Choice, GpuOccupancy, Slot, places_by_gpu, without_reserved
+from miglab_pool.state.view import GpuSnapshot, PoolView, cached_on_instance
 
 
 class GuaranteeLimit(NamedTuple):
@@ -166,10 +166,10 @@ def claimable(view: PoolView, user: str, key: Key) -> Key:
 
 def without_promised(view: PoolView, gpus: Sequence[GpuOccupancy], key: Key) -> list[GpuOccupancy]:
     """The GPUs without what is promised to others than a course's reservations of a shape."""
-    return beside(gpus, by_gpu(_promised(view, key)))
+    return without_reserved(gpus, places_by_gpu(_promised(view, key)))
 
 
-@once
+@cached_on_instance
 def _promised(view: PoolView, mine: Key) -> list[Slot]:
     """Where slices might lie that are promised to others within the longest guarantee."""
     rows = view.reservations

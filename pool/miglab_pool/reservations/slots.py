@@ -22,19 +22,19 @@ from miglab_pool.state.placement import (
     Choice,
     GpuOccupancy,
     Slot,
-    beside,
-    by_gpu,
-    own_first,
+    course_gpus_first,
     place,
-    without,
+    places_by_gpu,
+    without_places,
+    without_reserved,
 )
 from miglab_pool.state.slot_choice import (
     SlotCandidate,
     SlotRequest,
     choose_slots_for,
-    is_empty,
+    is_unleased,
 )
-from miglab_pool.state.view import GpuSnapshot, PoolView, once
+from miglab_pool.state.view import GpuSnapshot, PoolView, cached_on_instance
 
 SlotsByReservation = dict[int, tuple[Slot, ...]]
 """By reservation; a slot's request is which of its leases it is for."""
@@ -44,7 +44,7 @@ MINUTE_S = 60.0
 # -- the slots ----------------------------------------------------------------------------
 
 
-@once
+@cached_on_instance
 def in_force(view: PoolView) -> list[InForce]:
     """The reservations that keep places or take place, those that began first in front."""
     if not view.reservations:
@@ -54,11 +54,11 @@ def in_force(view: PoolView) -> list[InForce]:
     return rules.less_drawn(ahead, rules.drawn(view.leases.values())) if ahead else []
 
 
-@once
+@cached_on_instance
 def open_gpus(view: PoolView) -> list[GpuOccupancy]:
     """Every GPU that can be cut, without the slots that are reserved now."""
     slots = [slot for mine in slots_of(view).values() for slot in mine]
-    return beside(view.occupancies, by_gpu(slots)) if slots else view.occupancies
+    return without_reserved(view.occupancies, places_by_gpu(slots)) if slots else view.occupancies
 
 
 def slots_with_reservation(view: PoolView) -> list[tuple[ReservationRow, Slot]]:
@@ -67,7 +67,7 @@ def slots_with_reservation(view: PoolView) -> list[tuple[ReservationRow, Slot]]:
     return [(rows[number], slot) for number, slots in slots_of(view).items() for slot in slots]
 
 
-@once
+@cached_on_instance
 def reserved_s(view: PoolView) -> float | None:
     """How long slots are reserved yet; None while none are."""
     ends = [reserved_until(one.row, one.time) for one in reserving(view)]
@@ -85,7 +85,7 @@ def _count_ready(view: PoolView, one: InForce) -> int:
         return min(one.left, len(free_whole(view, but=one)) - len(free_whole(view)))
     _, mine = _slots_beside(view, one)
     gpus = {one.gpu: one for one in view.occupancies}
-    taken = {slot.request for slot in mine if not is_empty(gpus[slot.gpu], slot.placed)}
+    taken = {slot.request for slot in mine if not is_unleased(gpus[slot.gpu], slot.placed_slice)}
     return len({slot.request for slot in mine} - taken)
 
 
@@ -95,13 +95,13 @@ def count_held_up(view: PoolView, row: ReservationRow) -> int:
     return sum(one.left - _count_ready(view, one) for one in mine)
 
 
-@once
+@cached_on_instance
 def reserving(view: PoolView) -> tuple[InForce, ...]:
     """The reservations that have slots now."""
     return tuple(one for one in in_force(view) if one.is_reserved and one.left)
 
 
-@once
+@cached_on_instance
 def slots_of(view: PoolView) -> SlotsByReservation:
     """The slots of each reservation that has any: what begins first is placed first."""
     sliced = [one for one in reserving(view) if one.row.shape != FULL]
@@ -137,7 +137,7 @@ def _candidates(view: PoolView, starts_at: float, drawing: frozenset[Key]) -> li
     return [_candidate(gpu, drawing, moment, clear_s) for gpu in gpus]
 
 
-@once
+@cached_on_instance
 def _candidate(
     gpu: GpuSnapshot, drawing: frozenset[Key], moment: float, clear_s: float
 ) -> SlotCandidate:
@@ -151,8 +151,8 @@ def _candidate(
         lease = gpu.leases.get(row.lease or 0)
         if lease is not None:
             kinds[_kind(lease, drawing, moment, clear_s)].append(gpu.placed(row))
-    fixed = (*gpu.occupancy.fixed, *kinds["fixed"])
-    occupancy = replace(gpu.occupancy, fixed=fixed)
+    fixed = (*gpu.occupancy.immovable, *kinds["fixed"])
+    occupancy = replace(gpu.occupancy, immovable=fixed)
     return SlotCandidate(occupancy, tuple(kinds["leased"]), tuple(kinds["drawn"]))
 
 
@@ -166,9 +166,9 @@ def _kind(lease: LeaseRow, drawing: Collection[Key], moment: float, clear_s: flo
 
 def _closed(gpus: Sequence[SlotCandidate], slots: Sequence[Slot]) -> list[SlotCandidate]:
     """The same without slots that others have."""
-    kept = by_gpu(slots)
+    kept = places_by_gpu(slots)
     return [
-        replace(one, occupancy=without(one.occupancy, kept.get(one.occupancy.gpu, ())))
+        replace(one, occupancy=without_places(one.occupancy, kept.get(one.occupancy.gpu, ())))
         for one in gpus
     ]
 
@@ -183,7 +183,7 @@ def _chosen(wanted: Sequence[InForce], gpus: Sequence[SlotCandidate]) -> SlotsBy
     return slots
 
 
-@once
+@cached_on_instance
 def drawn_until(view: PoolView) -> dict[int, float]:
     """Until when the leases are guaranteed that draw on a reservation: to its end.
 
@@ -205,7 +205,7 @@ def drawn_until(view: PoolView) -> dict[int, float]:
 # -- whose they are -----------------------------------------------------------------------------
 
 
-@once
+@cached_on_instance
 def _claimants(view: PoolView) -> dict[Key, list[TicketRow]]:
     """The tickets that may be served, by what they could draw on, oldest first.
 
@@ -237,7 +237,7 @@ def claims(view: PoolView, one: InForce, but: Collection[int] = ()) -> list[Tick
     return mine[: one.left]
 
 
-@once
+@cached_on_instance
 def claimed_by(view: PoolView) -> list[tuple[InForce, list[TicketRow]]]:
     """The reservations that have slots, each with the tickets for which it does: none twice."""
     reserved: list[tuple[InForce, list[TicketRow]]] = []
@@ -250,7 +250,7 @@ def claimed_by(view: PoolView) -> list[tuple[InForce, list[TicketRow]]]:
     return reserved
 
 
-@once
+@cached_on_instance
 def claimants_with_slot(view: PoolView) -> frozenset[int]:
     """The tickets for which a slot is reserved: they need no other hold."""
     return frozenset(ticket.id for _, mine in claimed_by(view) for ticket in mine)
@@ -259,12 +259,12 @@ def claimants_with_slot(view: PoolView) -> frozenset[int]:
 def choose(view: PoolView, one: InForce) -> tuple[Choice, ...] | None:
     """Where its next lease goes: on one of its own slots, or beside what is reserved."""
     others, mine = _slots_beside(view, one)
-    gpus = own_first(view.occupancies, one.row.course)
+    gpus = course_gpus_first(view.occupancies, one.row.course)
     wanted = profiles_of(one.row.shape)
     requests = sorted({slot.request for slot in mine}) or [NO_REQUEST]
     for later, request in product((_later(view, [one]), []), requests):
         shut = [*others, *later, *(slot for slot in mine if slot.request != request)]
-        choices = place(wanted, beside(gpus, by_gpu(shut)))
+        choices = place(wanted, without_reserved(gpus, places_by_gpu(shut)))
         if choices is not None:
             return choices
     return None

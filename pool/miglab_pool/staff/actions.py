@@ -271,7 +271,7 @@ def _destruction(key: str, of: SliceState, code: str) -> Callable[..., SliceView
             row = find_slice(self.store, number, expected, code)
             rules.check_is(row, of, code)
             said = reason or f"by hand, by {by}"
-            scrub(tx, row, said, remake=False, by=by, action=key)
+            scrub(tx, row, said, remake=False, cause=by, action=key)
         return self.slice(number)
 
     return act
