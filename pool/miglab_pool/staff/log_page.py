@@ -25,7 +25,7 @@ from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.ledger.ledger import LARGEST_ID
 from miglab_pool.staff import routes as message_routes
 from miglab_pool.staff.log import LIMIT_MAX, Question, did
-from miglab_pool.usage.page import day
+from miglab_pool.usage.page import parse_day
 from miglab_pool.usage.report import DAY, BadPeriod, midnight
 
 KINDS = {
@@ -72,7 +72,7 @@ def wanted_of(query: Wanted) -> tuple[Wanted, str]:
 
 def _days(query: Mapping[str, str]) -> tuple[dt.date | None, dt.date | None, str]:
     try:
-        since, until = day(query.get("since")), day(query.get("until"))
+        since, until = parse_day(query.get("since")), parse_day(query.get("until"))
     except BadPeriod as error:
         return None, None, str(error)
     if since and until and until < since:
@@ -96,7 +96,7 @@ def question(
         zone: where the days begin.
         limit: the newest so many.
     """
-    since, until = day(wanted.get("since")), day(wanted.get("until"))
+    since, until = parse_day(wanted.get("since")), parse_day(wanted.get("until"))
     by = wanted.get("by", "")
     return Question(
         since=midnight(since, zone) if since else None,
