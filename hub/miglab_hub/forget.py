@@ -26,7 +26,7 @@ from miglab_hub.errors import StartError
 from miglab_hub.plugins import plugins
 from miglab_hub.settings.lab_toml import Settings
 from miglab_pool.ledger import people
-from miglab_pool.ledger.tables import VERSION, LedgerError, inspect
+from miglab_pool.ledger.tables import VERSION, LedgerError, check_file
 from miglab_spawner.containers.home_volume import remove_left
 from miglab_spawner.local import folder_name
 from miglab_spawner.people import HomeNames, HomeNamesDamaged, user_id_of
@@ -66,7 +66,7 @@ def tell(settings: Settings, user: str) -> dict[str, Any]:
             "lab": settings.lab_id,
             "told_at": datetime.now(UTC).isoformat(timespec="seconds"),
             "hub": _account(found) if found else None,
-            **{file.stem: people.kept_of(one, user) for file, one in files.items()},
+            **{file.stem: people.personal_rows(one, user) for file, one in files.items()},
             **{k: v for each in plugins("forget") for k, v in each.kept_of(settings, user).items()},
             "home": _told_home(settings, hub, user),
         }
@@ -125,19 +125,19 @@ def write_told(told: dict[str, Any], target: Path) -> None:
 def _files(settings: Settings, user: str) -> Iterator[dict[Path, sqlite3.Connection]]:
     """The ledger, and the archive of one that had any, as far as they are there."""
     try:
-        if inspect(settings.ledger) not in (None, VERSION):
+        if check_file(settings.ledger) not in (None, VERSION):
             raise StartError(OLD_LEDGER)
     except LedgerError as error:
         raise StartError(str(error)) from error
     with ExitStack() as stack:
         files = {
-            file: stack.enter_context(people.opened(file))
+            file: stack.enter_context(people.open_ledger(file))
             for file in (settings.ledger, settings.ledger_archive)
             if file.exists()
         }
         targets = {each for one in files.values() for each in people.targets_of(one, user)}
         for one in files.values():
-            people.know(one, targets)
+            people.register_targets(one, targets)
         yield files
 
 
@@ -172,7 +172,7 @@ def _said(row: Any, *names: str) -> dict[str, Any]:
 
 
 def _check_holds_nothing(ledger: sqlite3.Connection | None, hub: Any, user: str) -> None:
-    held = people.held_by(ledger, user) if ledger is not None else []
+    held = people.live_leases_and_tickets(ledger, user) if ledger is not None else []
     account = orm.User.find(hub, user) if hub else None
     servers = account.orm_spawners.values() if account else ()
     held += [f"server {user}/{one.name}" for one in servers if one.server_id is not None]

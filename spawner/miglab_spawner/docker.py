@@ -22,7 +22,7 @@ from docker.errors import APIError  # noqa: TID251 - one of the rooms that talk 
 from dockerspawner import DockerSpawner
 from traitlets import Bool, Float, Int, List, Unicode, default
 
-from miglab_api.engine import driver_for
+from miglab_api.engine import gpu_driver_name
 from miglab_api.holders import kill_processes_of
 from miglab_api.leases import LeaseView
 from miglab_spawner import home_size
@@ -307,7 +307,7 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
         """What the engine calls NVIDIA's hook today: since the last start it may be a newer one."""
         if self.grant is None:
             return ""
-        return driver_for(str((await self.docker("version"))["Version"]))
+        return gpu_driver_name(str((await self.docker("version"))["Version"]))
 
     async def _check_slices(self) -> None:
         """While the server itself starts up.

@@ -217,12 +217,12 @@ def test_a_ledger_of_before_is_brought_up_to_date_first(used: Settings) -> None:
 def test_a_name_is_no_pattern(used: Settings, user: str) -> None:
     """Odd names are matched as they are, and no others with them."""
     with closing(Ledger(used.ledger)) as ledger, ledger.write(1.0, durable=True) as tx:
-        tx.put(replace(TICKET, id=4, user=user), by=f"server:{user}/", reason=f"by {user}")
-    with people.opened(used.ledger) as file:
-        people.know(file, people.targets_of(file, user))
+        tx.put(replace(TICKET, id=4, user=user), cause=f"server:{user}/", reason=f"by {user}")
+    with people.open_ledger(used.ledger) as file:
+        people.register_targets(file, people.targets_of(file, user))
         assert set(people.forget(file, user, "forgotten")) == {"tickets", "transitions"}
-        assert people.kept_of(file, user).get("tickets") is None
-        assert len(people.kept_of(file, "ada")["tickets"]) == 1
+        assert people.personal_rows(file, user).get("tickets") is None
+        assert len(people.personal_rows(file, "ada")["tickets"]) == 1
 
 
 def test_another_engine_has_no_homes_of_this_lab(

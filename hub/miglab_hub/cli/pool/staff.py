@@ -138,7 +138,7 @@ def command_of(key: str) -> Callable[..., Told]:
         which = str(given.get("which", given.get("slice_id")))
         body = {"reason": reason} | {k: v for k, v in given.items() if k == "anyway" and v}
         answer = pool.call("POST", f"{_path(pool, kind, which)}/{key}", body)
-        told = action.told.format(kind=kind.value, which=shown(which), reason=shown(reason))
+        told = action.confirmation.format(kind=kind.value, which=shown(which), reason=shown(reason))
         return answer, told
 
     vars(command)["__signature__"] = Signature(
@@ -147,7 +147,7 @@ def command_of(key: str) -> Callable[..., Told]:
             for name, (kind, default) in parameters.items()
         ]
     )
-    command.__doc__ = action.says
+    command.__doc__ = action.summary
     return command
 
 
