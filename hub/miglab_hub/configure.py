@@ -122,7 +122,7 @@ def update_pages(c: Any, settings: Settings) -> None:
     c.JupyterHub.default_url = landing_page(settings)
     for spawner in (c.MIGDockerSpawner, c.MIGLocalSpawner, c.MIGSlurmSpawner):
         spawner.says_simulated = False
-    hub_pages.add_to(c)
+    hub_pages.add_hub_pages(c)
 
 
 def update_proxy(c: Any, settings: Settings) -> None:

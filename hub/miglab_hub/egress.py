@@ -92,11 +92,11 @@ def examine_egress(settings: Settings) -> Iterator[HealthFinding]:
 def _tried(api: Any, settings: Settings) -> HealthFinding:
     with _network(api, settings) as name:
         found = api.inspect_network(name)
-        host = networks.gateway(found)
+        host = networks.gateway_address(found)
         targets = [f"{METADATA}:{HTTP}", f"{host}:{SSH}", f"{host}:{settings.pool_port}"]
         said = _run(api, settings, name, targets)
         subnets = [str(config["Subnet"]) for config in found["IPAM"]["Config"]]
-        if name.endswith(networks.OWN):  # each server has another: where they come from, if said
+        if name.endswith(networks.SUFFIX):  # each server has its own
             pools = api.info().get("DefaultAddressPools") or ()
             subnets = [str(pool["Base"]) for pool in pools]
     if open_to := reached(said):
@@ -144,10 +144,10 @@ def _network(api: Any, settings: Settings) -> Iterator[str]:
     if api.networks(names=[f"^{shared}$"]):
         yield shared
         return
-    name = f"{settings.lab_id}-doctor{networks.OWN}"
+    name = f"{settings.lab_id}-doctor{networks.SUFFIX}"
     labels = ServerLabels(settings.lab_id, "", "doctor")
-    networks.ensure_own(api, name, labels, ())
+    networks.ensure_server_network(api, name, labels, ())
     try:
         yield name
     finally:
-        networks.remove_own(api, name, labels)
+        networks.remove_server_network(api, name, labels)

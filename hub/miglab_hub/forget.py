@@ -27,7 +27,7 @@ from miglab_hub.plugins import plugins
 from miglab_hub.settings.lab_toml import Settings
 from miglab_pool.ledger import people
 from miglab_pool.ledger.tables import VERSION, LedgerError, inspect
-from miglab_spawner.containers.home_volume import remove_left
+from miglab_spawner.containers.home_volume import remove_stale_measurements
 from miglab_spawner.local import folder_name
 from miglab_spawner.people import HomeNames, HomeNamesDamaged, user_id_of
 
@@ -214,7 +214,7 @@ def _home_name(names: HomeNames, hub: Any, user: str) -> str:
     not this person's if it is kept for an account that the hub has: that one was renamed since.
     """
     account = orm.User.find(hub, user) if hub else None
-    if account and (name := names.known(user_id_of(hub, account.id))):
+    if account and (name := names.find_name(user_id_of(hub, account.id))):
         return name
     owner = names.owner(user)
     return user if owner is None or _is_gone(hub, owner) else ""
@@ -292,7 +292,7 @@ def _remove_volume(settings: Settings, name: str) -> str:
     try:
         with closing(docker.APIClient(base_url=url, timeout=DOCKER_TIMEOUT_S)) as api:
             _check_engine(settings, str(api.info().get("ID")))
-            remove_left(api, settings.lab_id)
+            remove_stale_measurements(api, settings.lab_id)
             api.remove_volume(name)
     except NotFound:
         return ""

@@ -176,7 +176,7 @@ def _session() -> aiohttp.ClientSession:
 
 ANSWER_TIMEOUT_S = 15.0
 RETRY_PAUSES_S = (0.1, 0.3, 1.0)
-OVER = frozenset({LeaseState.RELEASED, LeaseState.EXPIRED})
+ENDED_STATES = frozenset({LeaseState.RELEASED, LeaseState.EXPIRED})
 
 Answer = TypeVar("Answer")
 _TICKET = TypeAdapter(TicketView)
@@ -241,8 +241,12 @@ class PoolClient:
     async def leases(self, user: str, server: str) -> list[LeaseView]:
         """The leases of a server that are not over."""
         params = (("user", user), ("user_id", self._user_id))
-        found = await self._call(_LEASES, "GET", "/api/leases", params=params)
-        return [lease for lease in found if lease.server == server and lease.state not in OVER]
+        user_leases = await self._call(_LEASES, "GET", "/api/leases", params=params)
+        return [
+            lease
+            for lease in user_leases
+            if lease.server == server and lease.state not in ENDED_STATES
+        ]
 
     async def server_status(self, user: str, server: str) -> ServerStatus:
         """What a server holds and waits for; asking keeps its position."""
@@ -262,7 +266,7 @@ class PoolClient:
         )
         return await self._call(_LEASE, "POST", f"/api/leases/{lease}/attach", body=body)
 
-    async def running(self, lease: int, generation: int, ledger: str = "") -> LeaseView:
+    async def report_running(self, lease: int, generation: int, ledger: str = "") -> LeaseView:
         """Tell that the holder was started."""
         body = Fence(generation=generation, ledger=ledger)
         return await self._call(_LEASE, "POST", f"/api/leases/{lease}/running", body=body)
@@ -298,9 +302,9 @@ class PoolClient:
             params,
             None if body is None else body.model_dump_json().encode(),
         )
-        return _understood(answer, request, await self._sent(request))
+        return _parse_answer(answer, request, await self._send_with_retries(request))
 
-    async def _sent(self, request: PoolRequest) -> PoolAnswer:
+    async def _send_with_retries(self, request: PoolRequest) -> PoolAnswer:
         for pause_s in (*RETRY_PAUSES_S, None):
             try:
                 return await self._send(request)
@@ -324,7 +328,9 @@ class PoolClient:
             ) from error
 
 
-def _understood(expected: TypeAdapter[Answer], request: PoolRequest, answer: PoolAnswer) -> Answer:
+def _parse_answer(
+    expected: TypeAdapter[Answer], request: PoolRequest, answer: PoolAnswer
+) -> Answer:
     if 200 <= answer.status < 300:
         try:
             return expected.validate_json(answer.content)

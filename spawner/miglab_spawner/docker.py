@@ -29,25 +29,25 @@ from miglab_spawner import home_size
 from miglab_spawner.borrower import SliceRunner
 from miglab_spawner.containers import networks
 from miglab_spawner.containers.container_runner import COMMAND, ENGINE_ERRORS, ContainerRunner
-from miglab_spawner.containers.gpu_handover import check_container, look_thread
-from miglab_spawner.containers.home_volume import home_of, volume_use
+from miglab_spawner.containers.gpu_handover import check_container, listing_thread
+from miglab_spawner.containers.home_volume import home_directory, measure_volume
 from miglab_spawner.containers.host_config import (
     ContainerLimits,
     SavedLease,
     container_holder,
     container_of,
+    escape_braces,
     from_labels,
     gpu_environment,
     hard_host_config,
     limits_of,
-    literal,
     soft_host_config,
     to_labels,
 )
 from miglab_spawner.containers.server_labels import ServerLabels, labels_of
 from miglab_spawner.containers.turns import StartTurns
 from miglab_spawner.pool_leases import PoolSpawnerMixin
-from miglab_spawner.refusals import NotStarted, why_container_ended
+from miglab_spawner.refusals import NotStarted, container_end_message
 from miglab_spawner.slices_missing import SlicesMissing
 
 _GONE = 404
@@ -66,7 +66,7 @@ def _threads(name: str, count: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(count, name)
 
 
-def _plain_table(extra: Any) -> dict[str, Any]:
+def _table_or_empty(extra: Any) -> dict[str, Any]:
     """What a site adds, where it is a table and no function."""
     return dict(extra) if isinstance(extra, Mapping) else {}
 
@@ -154,7 +154,7 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
     ).tag(config=True)
 
     object_id: str
-    _has_said_remove = False
+    _has_logged_remove = False
     _networks_swept_at = -math.inf
     _checked_networks: set[str] = set()  # noqa: RUF012 - one for the process, as the client is
     _configured_remove: bool | None = None
@@ -173,7 +173,7 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
         return str(self.escape(self.home_name))
 
     @property
-    def measuring(self) -> ThreadPoolExecutor:
+    def measurement_threads(self) -> ThreadPoolExecutor:
         """Threads in which homes are measured: that may take long, and delays nothing else."""
         return _threads("homes", _MEASURES)
 
@@ -188,24 +188,26 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
         options = dict(DockerSpawner._default_options_from_form(self)(formdata))
         return {**options, **super().read_form(formdata)}
 
-    async def form_of_base(self) -> str:
+    async def base_form(self) -> str:
         """DockerSpawner's image form, where there is more than one image."""
         return str(DockerSpawner._default_options_form(self))
 
-    async def home_use(self) -> home_size.HomeUse | None:
+    async def measure_home(self) -> home_size.HomeUse | None:
         """Of the home volume; an engine that starts no container is no reason to refuse a start."""
-        if not self._keeps_home:
+        if not self._has_home_volume:
             return home_size.HomeUse()
         volume = self.format_volume_name(self.home_volume, self)
-        asked = (self.image, volume, self.lab_id, self.home_gib)
+        measurement = (self.image, volume, self.lab_id, self.home_gib)
         try:
-            return await self._with_engine(volume_use, *asked, executor=self.measuring)
+            return await self._with_engine(
+                measure_volume, *measurement, executor=self.measurement_threads
+            )
         except ENGINE_ERRORS as error:
             self.log.warning("The home %s was not measured: %s", volume, error)
             return home_size.HomeUse()
 
     @property
-    def _keeps_home(self) -> bool:
+    def _has_home_volume(self) -> bool:
         """Whether the home is our volume: the site names no storage, and switched it not off."""
         return bool(self.home_volume) and not self.volumes and not self.mounts
 
@@ -216,10 +218,10 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
         try:
             return await super().start()
         except ENGINE_ERRORS as error:
-            said = getattr(error, "explanation", None) or error
+            explanation = getattr(error, "explanation", None) or error
             message = (
                 "Docker could not start your server. Try again; if it stays so, tell your "
-                f"instructor: {said}"
+                f"instructor: {explanation}"
             )
             error.jupyterhub_message = message  # type: ignore[union-attr]  # JupyterHub shows it
             raise
@@ -238,34 +240,36 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
         leftover = await self._inspect(self.object_name)
         if leftover is None or leftover["Id"] != self.object_id:
             self.object_id = ""
-        if leftover is not None and self._labels.mark_server(labels_of(leftover)):
+        if leftover is not None and self._labels.matches_server(labels_of(leftover)):
             had = from_labels(self.lab_id, labels_of(leftover))
             has_run = leftover["State"]["Status"] != "created"
             if had is not None or self.grant is not None or not has_run:
                 await self._remove_leftover(leftover)
         if self.grant is not None:
-            self._remove_always()
-        await self._ready_network()
+            self._force_removal()
+        await self._prepare_network()
 
     async def _remove_leftover(self, leftover: dict[str, Any]) -> None:
         self.log.warning("Removing %s, left over", self.object_name)
         await self._remove(leftover["Id"])
-        await self._end_forgotten(leftover["Id"])
+        await self._end_orphaned_processes(leftover["Id"])
         self.object_id = ""
 
     async def create_object(self) -> Any:
         """As DockerSpawner, with slices, labels, limits and hardening added."""
-        site_create = await self._resolved(self.extra_create_kwargs)
-        site_host = await self._resolved(self.extra_host_config)
-        own_labels = literal(self._labels.written())
+        site_create = await self._evaluate(self.extra_create_kwargs)
+        site_host = await self._evaluate(self.extra_host_config)
+        own_labels = escape_braces(self._labels.as_labels())
         create = {**site_create, "labels": {**site_create.get("labels", {}), **own_labels}}
         hard = hard_host_config(self.grant, await self._hook_driver())
-        host = {**self._soft(self.limits, site_host), **literal(hard)}
+        host = {**self._soft_host_config(self.limits, site_host), **escape_braces(hard)}
         home = await self._find_home()
-        with self._traits_set(extra_create_kwargs=create, extra_host_config=host, home_dir=home):
-            return await self._create_by_name()
+        with self._temporary_traits(
+            extra_create_kwargs=create, extra_host_config=host, home_dir=home
+        ):
+            return await self._create_container()
 
-    async def _create_by_name(self) -> Any:
+    async def _create_container(self) -> Any:
         """As DockerSpawner; a leftover of this server gives way, anything else keeps the name.
 
         Raises:
@@ -277,12 +281,12 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
             other = await self._inspect(self.object_name) if error.status_code == _BUSY else None
             if other is None:
                 raise
-            if not self._labels.mark_server(labels_of(other)):
-                raise self._name_taken("container", self.object_name) from error
+            if not self._labels.matches_server(labels_of(other)):
+                raise self._name_taken_error("container", self.object_name) from error
             await self._remove_leftover(other)
         return await super().create_object()
 
-    def _name_taken(self, kind: str, name: str) -> NotStarted:
+    def _name_taken_error(self, kind: str, name: str) -> NotStarted:
         self.log.error(
             "The %s %s was not made for this server, so it is left alone. Remove or rename it, or "
             "set c.MIGDockerSpawner.name_template to names that nobody else uses.",
@@ -317,18 +321,19 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
         """
         if self.grant is None:
             return
-        own = (self.container_id, self.grant.uuids)
         try:
-            with look_thread() as thread:
-                await self._with_engine(check_container, *own, executor=thread)
+            with listing_thread() as thread:
+                await self._with_engine(
+                    check_container, self.container_id, self.grant.uuids, executor=thread
+                )
         except SlicesMissing as missing:
-            raise self._without_slices(missing) from None
+            raise self._slices_missing(missing) from None
 
     def get_env(self) -> dict[str, str]:
         """DockerSpawner's environment, what the server holds, and no GPU but that."""
         env = gpu_environment(super().get_env(), self.grant)
         if self.harden:
-            limits = self._as_site(self.limits, _plain_table(self.extra_host_config))
+            limits = self._with_site_limits(self.limits, _table_or_empty(self.extra_host_config))
             env["MEM_LIMIT"], env["CPU_LIMIT"] = str(limits.mem_bytes), str(limits.cpus)
         return env
 
@@ -336,7 +341,7 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
     def volume_binds(self) -> dict[str, dict[str, str]]:
         """DockerSpawner's, or the home volume where the site names no storage."""
         binds: dict[str, dict[str, str]] = super().volume_binds
-        if self._keeps_home:
+        if self._has_home_volume:
             volume = self.format_volume_name(self.home_volume, self)
             binds[volume] = {"bind": self.home_dir, "mode": "rw"}
         return binds
@@ -347,10 +352,10 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
         Raises:
             NotStarted: nobody knows, and what students write elsewhere ends with the container.
         """
-        if self.home_dir or not self._keeps_home:
+        if self.home_dir or not self._has_home_volume:
             return str(self.home_dir)
         image = await self.docker("inspect_image", self.image)
-        home = home_of(image["Config"], self.get_env())
+        home = home_directory(image["Config"], self.get_env())
         if not home:
             raise NotStarted(
                 "Your server was not started, because your files would be lost at its end: the "
@@ -390,8 +395,8 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
             return None
         self.object_id = container["Id"]
         if self.grant is None and (had := from_labels(self.lab_id, labels_of(container))):
-            self.adopt(had, container_holder(container["Id"]))
-            self._remove_always()
+            self.take_over_lease(had, container_holder(container["Id"]))
+            self._force_removal()
         return container
 
     def _is_server(self, container: Mapping[str, Any], expected_id: str) -> bool:
@@ -403,8 +408,8 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
         if expected_id:
             return bool(container["Id"] == expected_id)
         labels = labels_of(container)
-        return self._labels.mark_lease(labels) or (
-            self.grant is None and self._labels.mark_server(labels)
+        return self._labels.matches_lease(labels) or (
+            self.grant is None and self._labels.matches_server(labels)
         )
 
     async def stop(self, now: bool = False) -> None:
@@ -417,23 +422,23 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
         """As DockerSpawner; with a lease, also one that still runs, and not before it is gone."""
         if self.grant is None:
             await super().remove_object()
-            await self._end_forgotten(self.object_id)
+            await self._end_orphaned_processes(self.object_id)
         else:
             await self._remove(self.object_id)
 
     async def end_holder(self, holder: str) -> None:
         """Read why the container ended, stop it if it runs, remove it."""
-        container = container_of(holder)
-        if not container:
+        container_id = container_of(holder)
+        if not container_id:
             return
         try:
-            found = await self._inspect(container)
-            if found is not None:
-                memory = found["HostConfig"].get("Memory") or self.limits.mem_bytes
-                if news := why_container_ended(found["State"], memory):
-                    self.tell_next_time(news)
-                await self.docker("stop", container)
-                await self._remove(container)
+            inspected = await self._inspect(container_id)
+            if inspected is not None:
+                memory = inspected["HostConfig"].get("Memory") or self.limits.mem_bytes
+                if news := container_end_message(inspected["State"], memory):
+                    self.show_on_next_spawn_page(news)
+                await self.docker("stop", container_id)
+                await self._remove(container_id)
             await self._drop_network()
         except ENGINE_ERRORS as error:
             self.log.warning("Could not end %s; the pool will look: %s", holder, error)
@@ -450,23 +455,23 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
         """As DockerSpawner; a server with a lease will be removed."""
         super().load_state(state)
         if self.grant is not None:
-            self._remove_always()
+            self._force_removal()
 
     # What its measurements borrow.
 
     def make_runner(self, lease: LeaseView) -> SliceRunner:
         """A container of the same image, limits and hardening, without network, home and token."""
-        loan = SavedLease.of(lease)
+        loan = SavedLease.from_lease(lease)
         # The site's own additions, where they are plain tables: a function is for a server.
         extras = (self.extra_create_kwargs, self.extra_host_config)
-        create, host = map(_plain_table, extras)
+        create, host = map(_table_or_empty, extras)
         return ContainerRunner(
             self.client,
             image=self.image,
             name=f"{self.object_name}-run-{lease.id}",
             labels=to_labels(self.lab_id, loan),
             env=gpu_environment(self.runner_env(lease), loan),
-            host_config=self._soft(limits_of(lease.shape, self.shape_limits), host),
+            host_config=self._soft_host_config(limits_of(lease.shape, self.shape_limits), host),
             grant=loan,
             command=self.runner_cmd,
             user=create.get("user"),
@@ -477,57 +482,61 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
     async def _inspect(self, name: str) -> dict[str, Any] | None:
         """The container, or None for Docker's 404; every other answer raises."""
         try:
-            found: dict[str, Any] = await self.docker("inspect_container", name)
+            inspected: dict[str, Any] = await self.docker("inspect_container", name)
         except APIError as error:
             if error.status_code != _GONE:
                 raise
             return None
-        return found
+        return inspected
 
     async def _remove(self, container: str) -> None:
         """Remove a container, running or not, and wait until it is gone."""
-        for left in reversed(range(_REMOVAL_TRIES)):
+        for tries_left in reversed(range(_REMOVAL_TRIES)):
             try:
                 await self.docker("remove_container", container, v=True, force=True)
             except APIError as error:
                 if error.status_code == _GONE:
                     return
-                if error.status_code != _BUSY or not left:
+                if error.status_code != _BUSY or not tries_left:
                     raise
                 await asyncio.sleep(_PAUSE_S)  # someone else is removing it
             else:
                 return
 
-    async def _end_forgotten(self, container: str) -> None:
+    async def _end_orphaned_processes(self, container: str) -> None:
         """End what the engine may have forgotten of it; with a lease the pool sees to that."""
         holder = container_holder(container)
         await asyncio.wrap_future(self.executor.submit(kill_processes_of, holder))
 
-    def _remove_always(self) -> None:
+    def _force_removal(self) -> None:
         """A stopped container would start again with its old slice."""
         if self.remove:
             return
         self._configured_remove, self.remove = False, True
-        if not MIGDockerSpawner._has_said_remove:
-            MIGDockerSpawner._has_said_remove = True
+        if not MIGDockerSpawner._has_logged_remove:
+            MIGDockerSpawner._has_logged_remove = True
             self.log.info("Containers with a lease are always removed; `remove` is for the others")
 
-    def _as_site(self, limits: ContainerLimits, host: Mapping[str, Any]) -> ContainerLimits:
-        return limits.as_site(host, mem_limit=self.mem_limit, cpu_limit=self.cpu_limit)
+    def _with_site_limits(
+        self, limits: ContainerLimits, host: Mapping[str, Any]
+    ) -> ContainerLimits:
+        return limits.with_site_limits(host, mem_limit=self.mem_limit, cpu_limit=self.cpu_limit)
 
-    def _soft(self, limits: ContainerLimits, site_host: Mapping[str, Any]) -> dict[str, Any]:
+    def _soft_host_config(
+        self, limits: ContainerLimits, site_host: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """The site's host configuration over ours, if we harden at all."""
         if not self.harden:
             return dict(site_host)
-        limits = self._as_site(limits, site_host)
+        limits = self._with_site_limits(limits, site_host)
         return soft_host_config(limits, site_host, disk_gib=self.disk_gib)
 
-    async def _resolved(self, extra: Any) -> dict[str, Any]:
+    async def _evaluate(self, extra: Any) -> dict[str, Any]:
         value = self._eval_if_callable(extra)
         return dict(await value if inspect.isawaitable(value) else value)
 
     @contextmanager
-    def _traits_set(self, **values: Any) -> Iterator[None]:
+    def _temporary_traits(self, **values: Any) -> Iterator[None]:
         """These traits for the time of a call; DockerSpawner reads them and nothing else does."""
         before = {name: getattr(self, name) for name in values}
         for name, value in values.items():
@@ -554,26 +563,28 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
         return ServerLabels(self.lab_id, self.escaped_name, self.name, self.grant)
 
     @property
-    def _own_network(self) -> str:
-        return f"{self.object_name}{networks.OWN}"
+    def _server_network(self) -> str:
+        return f"{self.object_name}{networks.SUFFIX}"
 
-    async def _ready_network(self) -> None:
+    async def _prepare_network(self) -> None:
         if self.network_per_server:
-            self.network_name, self.use_internal_ip = self._own_network, True
-            network = (self._own_network, self._labels, self.joined_containers)
+            self.network_name, self.use_internal_ip = self._server_network, True
+            network = (self._server_network, self._labels, self.joined_containers)
             try:
-                await self._with_engine(networks.ensure_own, *network)
+                await self._with_engine(networks.ensure_server_network, *network)
             except networks.NetworkTaken as taken:
-                raise self._name_taken("network", self._own_network) from taken
+                raise self._name_taken_error("network", self._server_network) from taken
             await self._remove_unused_networks()
-        elif networks.is_ours_to_make(self.network_name):
-            await self._ready_shared_network()
+        elif networks.can_be_created(self.network_name):
+            await self._prepare_shared_network()
 
-    async def _ready_shared_network(self) -> None:
+    async def _prepare_shared_network(self) -> None:
         if self.network_name in self._checked_networks:
             return
-        found = await self._with_engine(networks.ensure_shared, self.network_name, self.lab_id)
-        if self.harden and not networks.keeps_apart(found):
+        network = await self._with_engine(
+            networks.ensure_shared_network, self.network_name, self.lab_id
+        )
+        if self.harden and not networks.isolates_containers(network):
             self.log.error(
                 "On the Docker network %s servers reach one another: it was made without %s. "
                 "Remove it, and miglab makes it anew; or name another, or set `harden` to False.",
@@ -603,4 +614,6 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
 
     async def _drop_network(self) -> None:
         if self.network_per_server:
-            await self._with_engine(networks.remove_own, self._own_network, self._labels)
+            await self._with_engine(
+                networks.remove_server_network, self._server_network, self._labels
+            )

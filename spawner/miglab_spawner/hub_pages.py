@@ -32,7 +32,7 @@ from miglab_api.base import SHAPE_MAX
 from miglab_api.offers import CPU
 from miglab_api.scopes import LEASE_SCOPE
 from miglab_spawner import hub_users
-from miglab_spawner.at_start import at_start
+from miglab_spawner.at_start import call_at_start
 from miglab_spawner.backends import BackendError, RefusedByBackend
 from miglab_spawner.borrower import RESULT_LIMIT
 from miglab_spawner.mixin import MIGSpawnerMixin
@@ -72,8 +72,8 @@ class ServerHandler(APIHandler):
         """
         if self.find_user(user_name) is None and self._is_own_request(server_name):
             user_name = self.current_user.name
-        wanted = f"{scope}!server={user_name}/{server_name}"
-        if not self.current_user or not has_scope(wanted, self.parsed_scopes, db=self.db):
+        server_scope = f"{scope}!server={user_name}/{server_name}"
+        if not self.current_user or not has_scope(server_scope, self.parsed_scopes, db=self.db):
             raise web.HTTPError(403, "This is not your server.")
         user = self.find_user(user_name)
         if user is None or (server_name and server_name not in user.spawners):
@@ -101,9 +101,9 @@ class ServerHandler(APIHandler):
             self.answer({"reason": error.reason, "message": error.message}, error.status)
         else:
             log.warning("the %s did not help: %s", spawner.backend_name, error)
-            who = spawner.silence.partition(".")[0]
-            said = f"{who}. Try again in a moment; nothing was changed."
-            self.answer({"reason": f"{spawner.backend_name}-unreachable", "message": said}, 503)
+            problem = spawner.silence.partition(".")[0]
+            message = f"{problem}. Try again in a moment; nothing was changed."
+            self.answer({"reason": f"{spawner.backend_name}-unreachable", "message": message}, 503)
 
 
 class WaitingHandler(ServerHandler):
@@ -113,7 +113,7 @@ class WaitingHandler(ServerHandler):
         """How the server waits; null if it does not."""
         spawner = self.spawner_of(user_name, server_name, "read:servers")
         try:
-            self.answer(await spawner.waiting())
+            self.answer(await spawner.waiting_status())
         except BackendError as error:
             self.refuse(error, spawner)
 
@@ -121,13 +121,13 @@ class WaitingHandler(ServerHandler):
         """Go on with another shape, or give up."""
         spawner = self.spawner_of(user_name, server_name, START_SCOPE)
         try:
-            shape = _shape(self.get_json_body())
+            shape = _requested_shape(self.get_json_body())
             await spawner.switch_to(shape)
         except BackendError as error:
             self.refuse(error, spawner)
         else:
             if not shape:
-                await _ended(spawner)
+                await _wait_for_start_end(spawner)
             self.answer({}, 202)
 
 
@@ -147,7 +147,7 @@ class MoveHandler(ServerHandler):
             _moves[key] = move = _Move()
             try:
                 is_back = self.get_json_body() == {"shape": CPU}
-                options = spawner.without_gpu() if is_back else await spawner.take_offer()
+                options = spawner.options_without_gpu() if is_back else await spawner.take_offer()
             except BaseException as error:
                 del _moves[key]
                 if not isinstance(error, BackendError):
@@ -224,7 +224,7 @@ class RunHandler(ServerHandler):
         shape = self.get_query_argument("shape")[:SHAPE_MAX]
         self.set_header("Content-Type", "application/x-ndjson")
         self._run = asyncio.create_task(
-            self._spawner.borrower.run(shape, bytes(self._job), self._say)
+            self._spawner.borrower.run(shape, bytes(self._job), self._write_line)
         )
         with contextlib.suppress(asyncio.CancelledError, StreamClosedError):
             await self._run
@@ -236,7 +236,7 @@ class RunHandler(ServerHandler):
         if self._run is not None:
             self._run.cancel()
 
-    async def _say(self, line: bytes) -> None:
+    async def _write_line(self, line: bytes) -> None:
         """Pass a line on, as fast as it is taken."""
         self.write(line + b"\n")
         await self.flush()
@@ -267,13 +267,13 @@ class TokensHandler(APIHandler):
         self.finish(json.dumps({"servers": len(spawners), "lacking": lacking}))
 
 
-async def _ended(spawner: Any) -> None:
+async def _wait_for_start_end(spawner: Any) -> None:
     """Until a start that was given up is over: then the spawn page offers a new one."""
     if spawner._spawn_future is not None:
         await asyncio.wait([spawner._spawn_future])
 
 
-def _shape(body: object) -> str:
+def _requested_shape(body: object) -> str:
     shape = body.get("shape") if isinstance(body, dict) else None
     if not isinstance(shape, str) or len(shape) > SHAPE_MAX:
         raise web.HTTPError(400, "“shape” must be a short text.")
@@ -289,13 +289,13 @@ HANDLERS = [
 ]
 
 
-def add_to(c: Any) -> None:
+def add_hub_pages(c: Any) -> None:
     """Give a hub the routes and the two pages that use them; a page of the site's own stays.
 
     Users can be deleted and renamed whatever their servers do.
     """
-    hub_users.add_to_hub()
-    at_start(c, _add_pages)
+    hub_users.replace_user_handlers()
+    call_at_start(c, _add_pages)
 
 
 def _add_pages(app: Any) -> None:

@@ -7,7 +7,7 @@ user of whom a server is still active: one that starts, one that stops, a named 
 Identity: ``api/user`` says nobody's id, by which the pool knows people.
 
 Renaming: a running server's token has scopes that name the server by its user's old name, and so
-may nothing any more.  A spawner whose backend knows people by name has a method `why_not_renamed`,
+may nothing any more.  A spawner whose backend knows people by name has a method `rename_refusal`,
 which says why its user can have no other name now; without one, a rename is allowed.
 """
 
@@ -48,7 +48,7 @@ class UserHandler(UserAPIHandler):
         user = self.find_user(user_name)
         if user is not None and user.name != self.current_user.name:
             for spawner in list(user.spawners.values()):
-                await self._end(user, spawner)
+                await self._end_server(user, spawner)
         await super().delete(user_name)
 
     @needs_scope("admin:users")
@@ -61,7 +61,7 @@ class UserHandler(UserAPIHandler):
             HTTPError: 409, a server of theirs cannot bear another name now; what JupyterHub raises.
         """
         user = self.find_user(user_name)
-        if user is not None and self._is_given_another_name(user_name):
+        if user is not None and self._asks_for_rename(user_name):
             for message in filter(None, map(_why_not_renamed, user.spawners.values())):
                 raise web.HTTPError(409, message)
         await super().patch(user_name)
@@ -71,26 +71,26 @@ class UserHandler(UserAPIHandler):
             _rename_in_token(self.db, spawner, user_name)
         for spawner in list(user.spawners.values()):
             if isinstance(spawner, MIGSpawnerMixin):
-                await spawner.tell_who()
+                await spawner.report_user_name()
                 return
 
-    def _is_given_another_name(self, user_name: str) -> bool:
+    def _asks_for_rename(self, user_name: str) -> bool:
         data = self.get_json_body()
         return isinstance(data, dict) and data.get("name", user_name) != user_name
 
-    async def _end(self, user: Any, spawner: Any) -> None:
+    async def _end_server(self, user: Any, spawner: Any) -> None:
         start = spawner._spawn_future
         if start is not None and not start.done():
             start.cancel()
-            await self._in_time(spawner, asyncio.wait([start]))
+            await self._await_end(spawner, asyncio.wait([start]))
         if spawner.pending == "stop":
             stop = spawner._stop_future
         else:
             stop = await self.stop_single_user(user, spawner.name) if spawner.active else None
         if stop is not None:
-            await self._in_time(spawner, asyncio.wait([stop]))
+            await self._await_end(spawner, asyncio.wait([stop]))
 
-    async def _in_time(self, spawner: Any, end: Awaitable[object]) -> None:
+    async def _await_end(self, spawner: Any, end: Awaitable[object]) -> None:
         try:
             await asyncio.wait_for(end, LONGEST_END_S)
         except TimeoutError:
@@ -100,7 +100,7 @@ class UserHandler(UserAPIHandler):
 
 def _why_not_renamed(spawner: Any) -> str:
     """Why the spawner's user can have no other name now; empty where they can."""
-    ask = getattr(spawner, "why_not_renamed", None)
+    ask = getattr(spawner, "rename_refusal", None)
     return ask() if ask is not None else ""
 
 
@@ -114,7 +114,7 @@ def _rename_in_token(db: Any, spawner: Any, old_name: str) -> None:
     db.commit()
 
 
-def add_to_hub() -> None:
+def replace_user_handlers() -> None:
     """Put our handlers in the place of JupyterHub's, which knows no setting for that."""
     handlers = {SelfAPIHandler: SelfHandler, UserAPIHandler: UserHandler}
     apihandlers.default_handlers[:] = [

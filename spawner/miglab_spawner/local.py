@@ -24,9 +24,9 @@ from traitlets import Unicode, default
 from miglab_api.holders import living_pid, process_holder
 from miglab_api.leases import LeaseView
 from miglab_spawner import gate, home_size, notebooks_copy
-from miglab_spawner.borrower import RESULT_LIMIT, RunnerFailed, SliceRunner, TooMuchSaid
+from miglab_spawner.borrower import RESULT_LIMIT, OutputTooLarge, RunnerFailed, SliceRunner
 from miglab_spawner.pool_leases import PoolSpawnerMixin
-from miglab_spawner.refusals import why_process_ended
+from miglab_spawner.refusals import process_end_message
 
 _SAFE = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
 _LONGEST_NAME = 200
@@ -61,7 +61,7 @@ class GatedProcessSpawner(LocalProcessSpawner):
         reader, writer = os.pipe()
         try:
             with self._behind_gate(reader):
-                where = await super().start()
+                address = await super().start()
         except BaseException:
             os.close(writer)
             raise
@@ -73,7 +73,7 @@ class GatedProcessSpawner(LocalProcessSpawner):
         finally:
             os.close(writer)
         await self.announce_running()
-        return where
+        return address
 
     @contextmanager
     def _behind_gate(self, reader: int) -> Iterator[None]:
@@ -110,11 +110,11 @@ class MIGLocalSpawner(PoolSpawnerMixin, GatedProcessSpawner):
     _is_stopping = False
 
     @default("cmd")
-    def _this_python(self) -> list[str]:
+    def _default_cmd(self) -> list[str]:
         return [sys.executable, "-m", "jupyterhub.singleuser"]
 
     @default("args")
-    def _root_if_it_must_be(self) -> list[str]:
+    def _default_args(self) -> list[str]:
         return ["--allow-root"] if os.geteuid() == 0 else []
 
     @property
@@ -129,15 +129,15 @@ class MIGLocalSpawner(PoolSpawnerMixin, GatedProcessSpawner):
         # The hub's own umask is stricter than what students expect of theirs.
         self.popen_kwargs = {**self.popen_kwargs, "cwd": str(self.home), "umask": 0o022}
 
-    async def home_use(self) -> home_size.HomeUse:
+    async def measure_home(self) -> home_size.HomeUse:
         """Of the home's folder."""
-        return await asyncio.to_thread(home_size.measured, self.home, self.home_gib)
+        return await asyncio.to_thread(home_size.measure_folder, self.home, self.home_gib)
 
     def make_runner(self, lease: LeaseView) -> SliceRunner:
         """A local process beside the student's server."""
         # What any program needs of this process's environment; its secrets are not among it.
-        own = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-        return ProcessRunner({**own, **self.runner_env(lease)})
+        inherited = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+        return ProcessRunner({**inherited, **self.runner_env(lease)})
 
     def make_preexec_fn(self, name: str) -> Callable[[], None] | None:
         """No change of user: everybody runs as the hub does."""
@@ -158,7 +158,7 @@ class MIGLocalSpawner(PoolSpawnerMixin, GatedProcessSpawner):
         status = await super().poll()
         if isinstance(status, int) and status != 0 and not self._is_stopping:
             self._is_stopping = True
-            self.tell_next_time(why_process_ended(status))
+            self.show_on_next_spawn_page(process_end_message(status))
         return status
 
     async def stop(self, now: bool = False) -> None:
@@ -203,7 +203,7 @@ class ProcessRunner:
         self._folder = ""
 
     @property
-    def _running(self) -> asyncio.subprocess.Process:
+    def _started_process(self) -> asyncio.subprocess.Process:
         if self._process is None:
             raise RunnerFailed("the runner was not created")
         return self._process
@@ -231,7 +231,7 @@ class ProcessRunner:
 
     async def send(self, order: bytes) -> None:
         """One line to its input."""
-        stdin = self._running.stdin
+        stdin = self._started_process.stdin
         assert stdin is not None
         try:
             stdin.write(order + b"\n")
@@ -241,12 +241,12 @@ class ProcessRunner:
 
     async def read(self) -> bytes:
         """One line of its output."""
-        stdout = self._running.stdout
+        stdout = self._started_process.stdout
         assert stdout is not None
         try:
             return (await stdout.readline()).rstrip(b"\n")
         except ValueError as error:  # asyncio's word for a line beyond the limit
-            raise TooMuchSaid from error
+            raise OutputTooLarge from error
 
     async def end(self) -> None:
         """Ask it to end, with its children, then make it."""
@@ -254,10 +254,10 @@ class ProcessRunner:
         if process is not None:
             with suppress(ProcessLookupError):
                 process.send_signal(signal.SIGTERM)
-            await self._gone(process)
+            await self._wait_or_kill(process)
         await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
 
-    async def _gone(self, process: asyncio.subprocess.Process) -> None:
+    async def _wait_or_kill(self, process: asyncio.subprocess.Process) -> None:
         drained = asyncio.create_task(_drain(process))
         try:
             await asyncio.wait_for(process.wait(), _RUNNER_END_S)

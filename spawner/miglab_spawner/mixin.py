@@ -39,7 +39,7 @@ from miglab_spawner.backends import (
 from miglab_spawner.pages import spawn_page, waiting
 from miglab_spawner.pages.spawn_page import SpawnChoice, is_borrow, is_cpu, needs_slice
 from miglab_spawner.people import user_id_of
-from miglab_spawner.refusals import HOPELESS, NotStarted
+from miglab_spawner.refusals import PERMANENT_REFUSALS, NotStarted
 from miglab_spawner.traits import SpawnerTraits
 
 TOKEN_LACKS_SCOPE = (
@@ -75,11 +75,11 @@ class MIGSpawnerMixin(SpawnerTraits):
     _user_id = ""
     _shape = ""
     _course = ""
-    _lent: tuple[str, ...] = ()
+    _lent_shapes: tuple[str, ...] = ()
     _news = ""
     _compute_slices = Dict()  # by shape, of the GPUs that have it
     _is_starting = False
-    _noticing = Instance(asyncio.Lock, args=())
+    _poll_lock = Instance(asyncio.Lock, args=())
 
     def __init__(self, **kwargs: Any) -> None:
         self._events = waiting.ProgressEvents()
@@ -107,10 +107,10 @@ class MIGSpawnerMixin(SpawnerTraits):
         """Whether the backend must be asked before a server of this shape may start."""
         return needs_slice(shape)
 
-    async def settle_old(self) -> None:
+    async def end_earlier_servers(self) -> None:
         """End what an earlier start of this very server still holds; by default that is nothing."""
 
-    async def granted(self, lease: LeaseView) -> None:
+    async def remember_lease(self, lease: LeaseView) -> None:
         """Remember what this server holds from now on."""
         raise NotImplementedError
 
@@ -122,12 +122,12 @@ class MIGSpawnerMixin(SpawnerTraits):
         """
         raise NotImplementedError
 
-    def held(self) -> dict[str, Any]:
+    def saved_grant(self) -> dict[str, Any]:
         """What this server holds, as JSON that outlives the hub; empty if it holds nothing."""
         raise NotImplementedError
 
-    def restore(self, held: Mapping[str, Any]) -> None:
-        """Take over what `held` said before the hub ended."""
+    def restore_grant(self, saved: Mapping[str, Any]) -> None:
+        """Take over what `saved` said before the hub ended."""
         raise NotImplementedError
 
     async def prepare(self) -> None:
@@ -136,7 +136,7 @@ class MIGSpawnerMixin(SpawnerTraits):
         By default nothing: a job of Slurm exists by now.
         """
 
-    async def home_use(self) -> home_size.HomeUse | None:
+    async def measure_home(self) -> home_size.HomeUse | None:
         """What lies in the home, where a class can tell; None where measuring it took too long.
 
         Only asked with `home_gib`.
@@ -166,7 +166,7 @@ class MIGSpawnerMixin(SpawnerTraits):
         needed = f"{LEASE_SCOPE}!server={self.user.name}/{self.name}"
         return token is not None and needed in get_scopes_for(token)
 
-    def tell_next_time(self, news: str) -> None:
+    def show_on_next_spawn_page(self, news: str) -> None:
         """Show this on the user's next spawn page: why the server ended."""
         self._news = news
         self.log.warning("%s's server: %s", self.user.name, news)
@@ -178,7 +178,7 @@ class MIGSpawnerMixin(SpawnerTraits):
             self._user_id = user_id_of(self.user.db, self.user.id)
         return self._user_id
 
-    async def tell_who(self) -> None:
+    async def report_user_name(self) -> None:
         """Let the backend know how the user is called now; any question about them says it."""
         try:
             await self._server_status()
@@ -196,7 +196,7 @@ class MIGSpawnerMixin(SpawnerTraits):
         return self.read_form
 
     @default("apply_user_options")
-    def _nothing_to_apply(self) -> Callable[..., None]:
+    def _apply_no_options(self) -> Callable[..., None]:
         # Options are read in `start`: a site may replace this hook, and nothing is lost.
         return lambda _spawner, _options: None
 
@@ -204,7 +204,7 @@ class MIGSpawnerMixin(SpawnerTraits):
         """The options in the spawn page's form; a class with a form of its own adds its own."""
         return dict(spawn_page.from_form(formdata))
 
-    async def form_of_base(self) -> str:
+    async def base_form(self) -> str:
         """The base spawner's own form, shown below ours."""
         return ""
 
@@ -219,44 +219,45 @@ class MIGSpawnerMixin(SpawnerTraits):
             held_up = self.silence if self.needs_grant(CPU) else ""
             page = spawn_page.page_without_pool(self.silence, self._news, held_up)
         else:
-            page = spawn_page.page_of(offers, self._last_choice(), self._news, status.ticket)
+            page = spawn_page.build_page(offers, self._last_choice(), self._news, status.ticket)
             page = replace(page, simulated=page.simulated and self.says_simulated)
-        return spawn_page.render(page) + await self.form_of_base()
+        return spawn_page.render(page) + await self.base_form()
 
     # What the next start is to get.
 
-    async def _wanted(self) -> SpawnChoice:
+    async def _resolve_choice(self) -> SpawnChoice:
         try:
-            asked = spawn_page.parse(self.user_options)
+            choice = spawn_page.parse_choice(self.user_options)
         except spawn_page.BadChoice as error:
             raise self._not_started(str(error), "bad-options") from None
-        shape = asked.shape or self.default_shape
+        shape = choice.shape or self.default_shape
         if is_borrow(shape):
-            return await self._borrowing(asked.course)
+            return await self._borrow_choice(choice.course)
         if is_cpu(shape):
-            known = asked.course in self._groups()
-            return SpawnChoice(CPU, asked.course if known else self.default_course)
-        return SpawnChoice(shape, await self._course_for(shape, asked.course))
+            is_member = choice.course in self._groups()
+            return SpawnChoice(CPU, choice.course if is_member else self.default_course)
+        return SpawnChoice(shape, await self._course_for(shape, choice.course))
 
-    async def _borrowing(self, asked: str) -> SpawnChoice:
+    async def _borrow_choice(self, course_name: str) -> SpawnChoice:
         """A course that lends: the one that was asked for, or the first of the user's."""
         lending = [course for course in (await self._offers()).courses if course.borrow]
-        found = [course for course in lending if asked in ("", course.course)]
-        if not found:
-            where = f"The course “{asked}”" if asked else "None of your courses"
-            message = f"{where} lends no slices. Choose another shape."
+        candidates = [course for course in lending if course_name in ("", course.course)]
+        if not candidates:
+            subject = f"The course “{course_name}”" if course_name else "None of your courses"
+            message = f"{subject} lends no slices. Choose another shape."
             raise self._not_started(message, "shape-not-offered")
-        self._lent = found[0].borrow
-        return SpawnChoice(BORROW, found[0].course)
+        self._lent_shapes = candidates[0].borrow
+        return SpawnChoice(BORROW, candidates[0].course)
 
-    async def _course_for(self, shape: str, asked: str) -> str:
+    async def _course_for(self, shape: str, course_name: str) -> str:
         courses = (await self._offers()).courses if self._groups() else ()
-        names = [each.course for each in courses] or [self.default_course]
-        if asked in names:
-            return asked
-        if asked:
+        names = [offer.course for offer in courses] or [self.default_course]
+        if course_name in names:
+            return course_name
+        if course_name:
             raise self._not_started(
-                f"You are not in the course “{asked}”. Yours: {', '.join(names)}.", "not-in-course"
+                f"You are not in the course “{course_name}”. Yours: {', '.join(names)}.",
+                "not-in-course",
             )
         offering = [c.course for c in courses if shape in {offer.shape for offer in c.shapes}]
         return [*offering, *names][0]
@@ -266,14 +267,14 @@ class MIGSpawnerMixin(SpawnerTraits):
         offers = await self.backend.offers(self.user.name, groups) if groups else None
         if offers is None or not offers.courses:
             offers = await self.backend.offers(self.user.name, [self.default_course])
-        shapes = [one for course in offers.courses for one in course.shapes]
-        self._compute_slices = {one.shape: one.compute_slices for one in shapes}
+        shapes = [offer for course in offers.courses for offer in course.shapes]
+        self._compute_slices = {offer.shape: offer.compute_slices for offer in shapes}
         return offers
 
     def _groups(self) -> list[str]:
         return sorted(group.name for group in self.user.groups)
 
-    def _may_have(self, course: str) -> bool:
+    def _is_in_course(self, course: str) -> bool:
         """Whether the user is in a course now."""
         return course in (*self._groups(), self.default_course)
 
@@ -283,7 +284,7 @@ class MIGSpawnerMixin(SpawnerTraits):
     def _last_choice(self) -> SpawnChoice:
         """What this user chose last; empty if nothing was, or nothing that can be read."""
         try:
-            return spawn_page.parse(self.user_options)
+            return spawn_page.parse_choice(self.user_options)
         except spawn_page.BadChoice:
             return SpawnChoice()
 
@@ -291,7 +292,7 @@ class MIGSpawnerMixin(SpawnerTraits):
         """What a start without another choice would ask for."""
         return self._last_choice().shape or self.default_shape
 
-    def _choose(self, options: Mapping[str, Any]) -> None:
+    def _save_choice(self, options: Mapping[str, Any]) -> None:
         """Save other options than the start began with."""
         self.user_options = dict(options)
         if self.orm_spawner is not None:
@@ -305,11 +306,11 @@ class MIGSpawnerMixin(SpawnerTraits):
         return int(self.longest_wait_s + self.create_timeout_s + self.patience_s) + 1
 
     @default("server_token_scopes")
-    def _as_the_role_server(self) -> TokenScopes:
+    def _default_token_scopes(self) -> TokenScopes:
         return with_lease_scope([])
 
     @validate("server_token_scopes")
-    def _as_the_site_says(self, proposal: Any) -> TokenScopes:
+    def _add_lease_scope(self, proposal: Any) -> TokenScopes:
         return with_lease_scope(proposal["value"])
 
     def run_pre_spawn_hook(self) -> Any:
@@ -332,9 +333,9 @@ class MIGSpawnerMixin(SpawnerTraits):
         except RefusedByBackend as refused:
             raise self._not_started(refused.message, refused.reason, refused.status) from None
         except BackendMisunderstood as error:
-            raise self._no_backend(error, "misunderstood") from error
+            raise self._backend_failed(error, "misunderstood") from error
         except BackendUnreachable as error:
-            raise self._no_backend(error, "unreachable") from error
+            raise self._backend_failed(error, "unreachable") from error
         finally:
             self._is_starting = False
             self._events.close()
@@ -346,29 +347,29 @@ class MIGSpawnerMixin(SpawnerTraits):
 
     async def _start(self) -> Any:
         self._wait = None
-        wanted = await self._wanted()
-        self._shape, self._course = wanted.shape, wanted.course
-        if not is_cpu(wanted.shape):
+        choice = await self._resolve_choice()
+        self._shape, self._course = choice.shape, choice.course
+        if not is_cpu(choice.shape):
             self._require_token_scope()
-        if self.needs_grant(wanted.shape):
+        if self.needs_grant(choice.shape):
             await self._get_slices()
         self._report(waiting.CREATING, "Making your server.")
         limit = asyncio.timeout(self.create_timeout_s)
         try:
-            async with limit, self._position_kept():
+            async with limit, self._keep_position():
                 await self.prepare()
-                where = await super().start()
+                address = await super().start()
         except TimeoutError:
             if not limit.expired():
                 raise
-            said = (
+            message = (
                 f"Your server could not be made within {self.create_timeout_s:g} s. Try again; if "
                 "it stays so, tell your instructor."
             )
-            raise self._not_started(said, "create-timeout", 503) from None
+            raise self._not_started(message, "create-timeout", 503) from None
         self._news = ""
         self._report(waiting.ANSWERING, "Your server is starting; waiting for its first answer.")
-        return where
+        return address
 
     def _require_token_scope(self) -> None:
         """Refuse a server that could never report its activity.
@@ -387,40 +388,40 @@ class MIGSpawnerMixin(SpawnerTraits):
         """
         if not self.home_gib:
             return
-        use = await self.home_use()
+        use = await self.measure_home()
         if use is None:
             raise self._not_started(home_size.NOT_MEASURED, "home-not-measured")
-        if said := home_size.too_large(use, self.home_gib):
-            raise self._not_started(said, "home-too-large")
+        if problem := home_size.size_problem(use, self.home_gib):
+            raise self._not_started(problem, "home-too-large")
 
     async def _get_slices(self) -> None:
         await self._check_home()
-        await self.settle_old()
+        await self.end_earlier_servers()
         self._report(waiting.ASKED, f"Asking for {self._shape}.")
         lease = await self._lease_for(await self.backend.request(self._request_for(self._shape)))
         if lease is None:
             self._shape = CPU
             return
         self._shape = lease.shape
-        await self.granted(lease)
+        await self.remember_lease(lease)
         self._report(waiting.OFFERED, f"{lease.shape} is yours.")
 
     def _not_started(self, message: str, reason: str, status: int = 400) -> NotStarted:
-        if reason in HOPELESS:
+        if reason in PERMANENT_REFUSALS:
             # JupyterHub saves the choice otherwise, and the next start fails as well.
-            self._choose(spawn_page.forgotten(self.user_options))
+            self._save_choice(spawn_page.without_choice(self.user_options))
         return NotStarted(message, reason=reason, status_code=status)
 
-    def _no_backend(self, error: BackendError, reason: str) -> NotStarted:
+    def _backend_failed(self, error: BackendError, reason: str) -> NotStarted:
         reason = f"{self.backend_name}-{reason}"
         return NotStarted(self.silence, reason=reason, status_code=503, log_message=str(error))
 
     # Its wait for the slices.
 
-    async def _lease_for(self, asked: TicketView) -> LeaseView | None:
+    async def _lease_for(self, new_ticket: TicketView) -> LeaseView | None:
         """The lease, once it is there; None: the student goes on without a GPU."""
         self._wait = waiting.Wait(self, self._report, keeps_ticket=self.keeps_ticket)
-        ticket = await self._wait.until_over(asked)
+        ticket = await self._wait.wait_until_over(new_ticket)
         if ticket is None:
             return None
         if ticket.state is TicketState.OFFERED or ticket.state is TicketState.TAKEN:
@@ -432,49 +433,49 @@ class MIGSpawnerMixin(SpawnerTraits):
         )
         raise self._not_started(message, ticket.reason or ticket.state.value, 503)
 
-    async def attended(self, ticket: int) -> TicketView:
+    async def attend_ticket(self, ticket: int) -> TicketView:
         """For the wait: the ticket when it has changed, or after a while.
 
         Raises:
             RefusedByBackend: the student has left its course, so the ticket is over.
         """
         attended = await self._patiently(lambda: self.backend.attend(ticket, ATTEND_S))
-        if not self._may_have(attended.course):
+        if not self._is_in_course(attended.course):
             await self.backend.cancel(ticket)
             raise _not_in_course(attended.course)
         return attended
 
-    async def asked(self, shape: str) -> TicketView:
+    async def request_shape(self, shape: str) -> TicketView:
         """For the wait: another shape, granted at once; this server's choice from now on."""
         request = self._request_for(shape, only_if_free=True)
         ticket = await self._patiently(lambda: self.backend.request(request))
         self._shape = shape
-        self._choose({**self.user_options, "shape": shape, "course": self._course})
+        self._save_choice({**self.user_options, "shape": shape, "course": self._course})
         return ticket
 
-    async def still_waiting(self, ticket: TicketView) -> TicketView:
+    async def confirm_waiting(self, ticket: TicketView) -> TicketView:
         """For the wait: asking for the same again says that the student still waits."""
         request = self._request_for(ticket.shape, course=ticket.course)
         return await self._patiently(lambda: self.backend.request(request))
 
-    async def given_up(self, ticket: int) -> TicketView:
+    async def cancel_ticket(self, ticket: int) -> TicketView:
         """For the wait: the ticket, cancelled."""
         return await self.backend.cancel(ticket)
 
     @asynccontextmanager
-    async def _position_kept(self) -> AsyncIterator[None]:
+    async def _keep_position(self) -> AsyncIterator[None]:
         """Attend the ticket that waits on until the server is there to do so itself."""
-        ticket = self._wait.kept if self._wait else None
+        ticket = self._wait.background_ticket if self._wait else None
         if ticket is None:
             yield
             return
-        attending = asyncio.create_task(self._attend_on(ticket))
+        attending = asyncio.create_task(self._keep_attending(ticket))
         try:
             yield
         finally:
             attending.cancel()
 
-    async def _attend_on(self, ticket: int) -> None:
+    async def _keep_attending(self, ticket: int) -> None:
         while True:
             try:
                 await self.backend.attend(ticket, 0)
@@ -497,17 +498,22 @@ class MIGSpawnerMixin(SpawnerTraits):
                 )
                 await asyncio.sleep(PAUSE_S)
 
-    def _request_for(self, shape: str, **other: Any) -> TicketRequest:
-        who = {"user": self.user.name, "user_id": self.user_id}
-        whose = {**who, "server": self.name, "course": self._course}
-        return TicketRequest(**{**whose, "shape": shape, **other})
+    def _request_for(self, shape: str, **changes: Any) -> TicketRequest:
+        fields = {
+            "user": self.user.name,
+            "user_id": self.user_id,
+            "server": self.name,
+            "course": self._course,
+            "shape": shape,
+        }
+        return TicketRequest(**{**fields, **changes})
 
     def _report(self, pct: int, message: str) -> None:
         self._events.add(pct, message)
 
     # What a student does while the server waits, or runs.
 
-    async def waiting(self) -> dict[str, Any] | None:
+    async def waiting_status(self) -> dict[str, Any] | None:
         """What the waiting page is told; None while this start waits for no slice."""
         ticket = self._wait.ticket if self._wait else None
         if ticket is None:
@@ -515,7 +521,7 @@ class MIGSpawnerMixin(SpawnerTraits):
         free = await self.backend.alternatives(ticket.id)
         if ticket.shape not in self._compute_slices:
             await self._offers()
-        return waiting.shown(
+        return waiting.waiting_page_data(
             ticket,
             free,
             keeps_ticket=self.keeps_ticket,
@@ -532,10 +538,10 @@ class MIGSpawnerMixin(SpawnerTraits):
             BackendError: the pool does not answer.
         """
         if self._wait is None:
-            raise waiting.not_waiting()
+            raise waiting.not_waiting_error()
         await self._wait.change_to(shape)
 
-    def without_gpu(self) -> dict[str, Any]:
+    def options_without_gpu(self) -> dict[str, Any]:
         """The options with which a server that holds a slice is started again without one.
 
         Raises:
@@ -558,7 +564,7 @@ class MIGSpawnerMixin(SpawnerTraits):
         ticket = (await self._server_status()).ticket
         if ticket is None:
             raise RefusedByBackend("not-offered", "This server waits for nothing.", 409)
-        if not self._may_have(ticket.course):
+        if not self._is_in_course(ticket.course):
             raise _not_in_course(ticket.course)
         await self.backend.take(ticket.id)
         saved = self._last_choice().shape
@@ -580,7 +586,7 @@ class MIGSpawnerMixin(SpawnerTraits):
         to forget the dead server, a second caller, the student's next start, did not wait for them,
         and was then stopped half-way in the dead server's place.
         """
-        async with self._noticing:
+        async with self._poll_lock:
             return await super().poll_and_notify()
 
     async def run_post_stop_hook(self) -> None:
@@ -612,26 +618,26 @@ class MIGSpawnerMixin(SpawnerTraits):
     def get_state(self) -> dict[str, Any]:
         """The base's state; with a key of ours only while there is a grant or news."""
         state: dict[str, Any] = super().get_state()
-        ours: dict[str, Any] = {"news": self._news} if self._news else {}
-        held = self.held()
-        if held or self.borrows:
-            ours |= {**held, "shape": self._shape, "course": self._course}
+        saved: dict[str, Any] = {"news": self._news} if self._news else {}
+        grant = self.saved_grant()
+        if grant or self.borrows:
+            saved |= {**grant, "shape": self._shape, "course": self._course}
         if self.borrows:
-            ours["lent"] = list(self._lent)
-        if ours:
-            state[STATE_KEY] = ours
+            saved["lent"] = list(self._lent_shapes)
+        if saved:
+            state[STATE_KEY] = saved
         return state
 
     def load_state(self, state: dict[str, Any]) -> None:
         """As the base; and the grant, when there was one."""
         super().load_state(state)
-        ours = state.get(STATE_KEY, {})
-        self._news = ours.get("news", "")
-        if "shape" in ours:
-            self._shape, self._course = ours["shape"], ours["course"]
-            self._lent = tuple(ours.get("lent", ()))
+        saved = state.get(STATE_KEY, {})
+        self._news = saved.get("news", "")
+        if "shape" in saved:
+            self._shape, self._course = saved["shape"], saved["course"]
+            self._lent_shapes = tuple(saved.get("lent", ()))
             if not self.borrows:
-                self.restore(ours)
+                self.restore_grant(saved)
 
     def get_env(self) -> dict[str, str]:
         """The base's environment, and what the server holds."""
@@ -643,7 +649,7 @@ class MIGSpawnerMixin(SpawnerTraits):
         env["MIGLAB_SHAPE_TITLE"] = shape_title(self._shape, size)
         env["MIGLAB_SHAPE_PICTURE"] = gpu_picture(self._shape, size)
         if self.borrows:
-            env["MIGLAB_BORROW"] = json.dumps(self._lent)
+            env["MIGLAB_BORROW"] = json.dumps(self._lent_shapes)
         if self.student_api_url:
             env["MIGLAB_API"] = self.student_api_url
         if self.simulated:

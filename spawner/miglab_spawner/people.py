@@ -54,7 +54,7 @@ class HomeNames:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def known(self, user_id: str) -> str | None:
+    def find_name(self, user_id: str) -> str | None:
         """The name of a user's home; None for one that was never seen here.
 
         Raises:
@@ -70,7 +70,7 @@ class HomeNames:
         """
         return self._read().get(name)
 
-    def proposed(self, user_id: str, user_name: str) -> str:
+    def propose(self, user_id: str, user_name: str) -> str:
         """The name that a user's home has, or would have if they started now; nothing is kept.
 
         Raises:
@@ -78,7 +78,7 @@ class HomeNames:
         """
         return _home_name(self._read(), user_id, user_name)
 
-    def of(self, user_id: str, user_name: str) -> str:
+    def claim(self, user_id: str, user_name: str) -> str:
         """The name of a user's home, kept from now on.
 
         Args:

@@ -22,7 +22,7 @@ class SlicesMissing(Exception):
         super().__init__(f"{reason}: {details}")
         self.reason, self.details = reason, details
 
-    def words(self, outcome: str) -> str:
+    def message_for(self, outcome: str) -> str:
         """What the person is told; ``outcome`` is what did not happen because of it."""
         return (
             f"{outcome}, because {_MISSING[self.reason]}. What was granted is being given back. "

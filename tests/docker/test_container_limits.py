@@ -16,7 +16,7 @@ from miglab_hub.launch.preflight import students_bridge
 from miglab_hub.settings.lab_toml import Settings, load
 from miglab_spawner.containers import networks
 from miglab_spawner.containers.host_config import GIB, limits_of, soft_host_config
-from miglab_spawner.containers.networks import OWN
+from miglab_spawner.containers.networks import SUFFIX
 from miglab_spawner.containers.server_labels import ServerLabels
 
 from .conftest import installed
@@ -89,15 +89,15 @@ def test_networks_go_after_their_servers(
     lab = f"{LAB}-{uuid.uuid4().hex[:8]}"
     for name in ("left", "stopped"):
         labels = ServerLabels(lab, name, "")
-        networks.ensure_own(engine.api, f"{lab}-{name}{OWN}", labels, ())
-    networks.ensure_shared(engine.api, f"{lab}-shared", lab)
+        networks.ensure_server_network(engine.api, f"{lab}-{name}{SUFFIX}", labels, ())
+    networks.ensure_shared_network(engine.api, f"{lab}-shared", lab)
     server = engine.api.create_container(base_image, ["true"], name=f"{lab}-stopped")
     try:
         assert networks.remove_unused(engine.api, lab) == []
-        monkeypatch.setattr(networks, "NEW_S", 0.0)
-        assert networks.remove_unused(engine.api, lab) == [f"{lab}-left{OWN}"]
+        monkeypatch.setattr(networks, "UNUSED_GRACE_S", 0.0)
+        assert networks.remove_unused(engine.api, lab) == [f"{lab}-left{SUFFIX}"]
         there = {each.name for each in engine.networks.list(names=[lab])}
-        assert there == {f"{lab}-stopped{OWN}", f"{lab}-shared"}
+        assert there == {f"{lab}-stopped{SUFFIX}", f"{lab}-shared"}
     finally:
         engine.api.remove_container(server, force=True)
         for network in engine.networks.list(names=[lab]):

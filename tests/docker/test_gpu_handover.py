@@ -12,7 +12,7 @@ from miglab_api.engine import driver_for
 from miglab_pool.gpu.geometry import Placement
 from miglab_pool.gpu.simulated.machine import SimulatedMachine
 from miglab_pool.gpu.watched import open_gpus
-from miglab_spawner.containers.gpu_handover import LOOK_PATH, check_container
+from miglab_spawner.containers.gpu_handover import LISTING_PATH, check_container
 from miglab_spawner.containers.host_config import SavedLease, hard_host_config
 from miglab_spawner.slices_missing import SlicesMissing
 
@@ -88,7 +88,7 @@ def test_a_program_of_the_student_is_not_asked(
     """An ``nvidia-smi`` in the home, first on the image's path, says nothing about the slice."""
     home = "/home/student/.local/bin"
     command = f"mkdir -p {home} && ln -s /bin/true {home}/nvidia-smi && exec sleep infinity"
-    environment = {"PATH": f"{home}:{LOOK_PATH}"}
+    environment = {"PATH": f"{home}:{LISTING_PATH}"}
     started = start(base_image, ["sh", "-c", command], init=True, environment=environment)
     assert started.id is not None
     with pytest.raises(SlicesMissing, match="utility"):

@@ -10,8 +10,8 @@ from requests import ReadTimeout
 
 import docker
 from miglab_spawner.containers import home_volume
-from miglab_spawner.containers.home_volume import volume_use
-from miglab_spawner.home_size import HomeUse, most_files
+from miglab_spawner.containers.home_volume import measure_volume
+from miglab_spawner.home_size import HomeUse, max_files
 
 pytestmark = [pytest.mark.docker, pytest.mark.long]
 
@@ -47,7 +47,7 @@ def fill(engine: docker.DockerClient, image: str, volume: str, *command: str) ->
 def test_what_the_owner_hides_counts(engine: docker.DockerClient, base_image: str, volume: str):
     """A closed folder counts, a link and a pipe do not, and nothing is left of the measuring."""
     fill(engine, base_image, volume, "sh", "-c", FILL)
-    use = volume_use(engine.api, base_image, volume, volume, LIMIT_GIB)
+    use = measure_volume(engine.api, base_image, volume, volume, LIMIT_GIB)
     assert use is not None
     assert 5 * MIB <= use.size < 6 * MIB
     assert use.files == 6
@@ -61,7 +61,7 @@ def test_names_do_not_forge_figures(engine: docker.DockerClient, base_image: str
     """Names with ends of lines in them are names."""
     fill(engine, base_image, volume, "sh", "-c", FILL)
     fill(engine, base_image, volume, "python3", "-c", FORGED)
-    use = volume_use(engine.api, base_image, volume, volume, LIMIT_GIB)
+    use = measure_volume(engine.api, base_image, volume, volume, LIMIT_GIB)
     assert use is not None
     assert use.files == 10
     assert use.size > 6 * MIB
@@ -89,9 +89,9 @@ def test_a_home_of_many_names(
 
     monkeypatch.setattr(engine.api, "logs", read_logs)
     monkeypatch.setattr(engine.api, "remove_container", remove_logged)
-    few = volume_use(engine.api, base_image, volume, volume, LIMIT_GIB)
-    many = volume_use(engine.api, base_image, volume, volume, 1)
-    assert few == HomeUse(files=most_files(LIMIT_GIB) + 1)
+    few = measure_volume(engine.api, base_image, volume, volume, LIMIT_GIB)
+    many = measure_volume(engine.api, base_image, volume, volume, 1)
+    assert few == HomeUse(files=max_files(LIMIT_GIB) + 1)
     assert many is not None
     assert many.files == 20_000
     assert len(logged) == len(read) == 2
@@ -110,7 +110,7 @@ def test_a_container_that_measures_is_small(
         raise ReadTimeout(f"{timeout} s")
 
     monkeypatch.setattr(engine.api, "wait", never)
-    assert volume_use(engine.api, base_image, volume, volume, 1) is None
+    assert measure_volume(engine.api, base_image, volume, volume, 1) is None
     (host,) = seen
     assert 0 < host["Memory"] == host["MemorySwap"] < 2**30
     assert host["LogConfig"]["Config"] == {"max-size": "64k", "max-file": "1"}
@@ -123,11 +123,11 @@ def test_what_a_hub_left_is_removed_by_the_next_measurement(
     engine: docker.DockerClient, base_image: str, volume: str, monkeypatch: pytest.MonkeyPatch
 ):
     """Of one that died meanwhile; one that may still measure stays."""
-    labels = {"miglab.lab": volume, home_volume.MEASURES: volume}
+    labels = {"miglab.lab": volume, home_volume.MEASURES_LABEL: volume}
     left = engine.containers.create(base_image, ["true"], labels=labels)
-    home_volume.remove_left(engine.api, volume)
+    home_volume.remove_stale_measurements(engine.api, volume)
     left.reload()
-    monkeypatch.setattr(home_volume, "LONGEST_S", -1)
-    home_volume.remove_left(engine.api, volume)
+    monkeypatch.setattr(home_volume, "MEASURE_TIMEOUT_S", -1)
+    home_volume.remove_stale_measurements(engine.api, volume)
     with pytest.raises(docker.errors.NotFound):
         left.reload()

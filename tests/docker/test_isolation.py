@@ -52,7 +52,7 @@ def test_a_hub_in_a_container_reaches_all_and_they_not_one_another(engine, base_
     servers = []
     try:
         for net in own:
-            networks.ensure_own(engine.api, net, ServerLabels(lab, net, ""), [hub.name])
+            networks.ensure_server_network(engine.api, net, ServerLabels(lab, net, ""), [hub.name])
             servers.append(start(base_image, SERVE, network=net))
         there = [address(server, net) for server, net in zip(servers, own, strict=True)]
         for host in there:
@@ -65,7 +65,7 @@ def test_a_hub_in_a_container_reaches_all_and_they_not_one_another(engine, base_
         for container in (*servers, hub):
             container.kill()
         for net in own:
-            networks.remove_own(engine.api, net, ServerLabels(lab, net, ""))
+            networks.remove_server_network(engine.api, net, ServerLabels(lab, net, ""))
     assert engine.networks.list(names=own) == []
 
 
@@ -73,18 +73,18 @@ def test_a_network_that_was_left_is_not_taken_from_the_next_server(engine, base_
     """It is as old as its first server: a sweep between network and container would remove it."""
     lab = f"miglab-test-{uuid.uuid4().hex[:8]}"
     server, labels = f"{lab}-ada", ServerLabels(lab, "ada", "")
-    networks.ensure_own(engine.api, f"{server}{networks.OWN}", labels, [])
+    networks.ensure_server_network(engine.api, f"{server}{networks.SUFFIX}", labels, [])
     (left,) = engine.networks.list(names=[server])
     monkeypatch.setattr(networks, "_age_s", lambda found: 1e6 if found["Id"] == left.id else 0.0)
-    networks.ensure_own(engine.api, f"{server}{networks.OWN}", labels, [])
+    networks.ensure_server_network(engine.api, f"{server}{networks.SUFFIX}", labels, [])
     try:
         assert networks.remove_unused(engine.api, lab) == []
         container = engine.containers.create(
-            base_image, ["true"], name=server, network=f"{server}{networks.OWN}"
+            base_image, ["true"], name=server, network=f"{server}{networks.SUFFIX}"
         )
         (made,) = engine.networks.list(names=[server])
-        networks.ensure_own(engine.api, f"{server}{networks.OWN}", labels, [])
+        networks.ensure_server_network(engine.api, f"{server}{networks.SUFFIX}", labels, [])
         assert engine.networks.list(names=[server]) == [made]
         container.remove()
     finally:
-        networks.remove_own(engine.api, f"{server}{networks.OWN}", labels)
+        networks.remove_server_network(engine.api, f"{server}{networks.SUFFIX}", labels)

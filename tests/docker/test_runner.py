@@ -13,7 +13,7 @@ import docker
 from miglab_pool.gpu.geometry import Placement
 from miglab_pool.gpu.simulated.machine import SimulatedMachine
 from miglab_pool.gpu.watched import open_gpus
-from miglab_spawner.borrower import RESULT_LIMIT, TooMuchSaid
+from miglab_spawner.borrower import RESULT_LIMIT, OutputTooLarge
 from miglab_spawner.containers.container_runner import ContainerRunner
 from miglab_spawner.containers.host_config import (
     SavedLease,
@@ -130,7 +130,7 @@ async def test_a_flood_is_cut_off(api: docker.APIClient, base_image: str, slice_
         await runner.create()
         await runner.start()
         await runner.send(b"flood")
-        with pytest.raises(TooMuchSaid):
+        with pytest.raises(OutputTooLarge):
             await asyncio.wait_for(runner.read(), GONE_S)
     finally:
         await runner.end()

@@ -32,7 +32,12 @@ from miglab_pool.gpu.shapes import ShapeError, resolve
 from miglab_pool.ledger.tables import LedgerError, inspect
 from miglab_pool.state.lock import PoolLock
 from miglab_spawner.containers.host_config import DEFAULT as LIMITS_OF_ALL_OTHERS
-from miglab_spawner.containers.networks import ICC, ensure_shared, gateway, keeps_apart
+from miglab_spawner.containers.networks import (
+    ICC,
+    ensure_shared_network,
+    gateway_address,
+    isolates_containers,
+)
 
 BUILD_COMMAND = "images/build student"
 TIMEOUT_S = 20
@@ -197,14 +202,14 @@ def _check_image(api: Any, settings: Settings) -> None:
 
 def _bridge(api: Any, settings: Settings) -> str:
     name = settings.network
-    found = ensure_shared(api, name, settings.lab_id)
-    if not keeps_apart(found):
+    found = ensure_shared_network(api, name, settings.lab_id)
+    if not isolates_containers(found):
         raise StartError(
             f'{settings.file}: lab.name: on the Docker network "{name}" students\' servers '
             f"can reach one another (it was created without {ICC}=false): remove it with "
             f"`docker network rm {name}`, and the lab creates it anew"
         )
-    address = gateway(found)
+    address = gateway_address(found)
     if not address:
         raise StartError(
             f'{settings.file}: lab.name: the Docker network "{name}" has no address for '

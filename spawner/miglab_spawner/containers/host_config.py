@@ -48,10 +48,9 @@ class SavedLease:
     ledger: str = ""
 
     @classmethod
-    def of(cls, lease: LeaseView) -> Self:
+    def from_lease(cls, lease: LeaseView) -> Self:
         """What a server holds by this lease."""
-        own = (lease.id, lease.generation, lease.user, lease.server, lease.uuids, lease.ledger)
-        return cls(*own)
+        return cls(lease.id, lease.generation, lease.user, lease.server, lease.uuids, lease.ledger)
 
 
 def to_labels(lab: str, grant: SavedLease) -> dict[str, str]:
@@ -88,8 +87,8 @@ def container_holder(container_id: str) -> str:
 
 def container_of(holder: str) -> str:
     """The container id a holder names; empty for another kind of holder."""
-    kind, _, rest = holder.partition(":")
-    return rest if kind == CONTAINER else ""
+    kind, _, container_id = holder.partition(":")
+    return container_id if kind == CONTAINER else ""
 
 
 DEFAULT = "default"
@@ -119,7 +118,7 @@ class ContainerLimits:
     pids: int
     shm_bytes: int
 
-    def as_site(
+    def with_site_limits(
         self, host: Mapping[str, Any], *, mem_limit: Any = None, cpu_limit: float | None = None
     ) -> Self:
         """With the memory and the cores that the site sets in their place.
@@ -129,7 +128,7 @@ class ContainerLimits:
             mem_limit: the trait: bytes, or a size such as ``2G``; empty for none.
             cpu_limit: the trait: cores; empty for none.
         """
-        memory = _bytes_of(host.get("mem_limit", mem_limit or self.mem_bytes) or 0)
+        memory = _to_bytes(host.get("mem_limit", mem_limit or self.mem_bytes) or 0)
         if "nano_cpus" in host:
             cpus = host["nano_cpus"] / 1e9
         elif "cpu_quota" in host:
@@ -139,13 +138,13 @@ class ContainerLimits:
         return replace(self, mem_bytes=max(0, memory), cpus=max(0, cpus))
 
 
-def _bytes_of(size: Any) -> int:
+def _to_bytes(size: Any) -> int:
     """Of a number, or of a size as JupyterHub or Docker write it: ``2G``, ``2g``, ``2gb``."""
     plain = size.upper().removesuffix("B") if isinstance(size, str) else size
     return int(ByteSpecification().validate(None, plain))
 
 
-def checked(table: Mapping[str, Mapping[str, float]]) -> None:
+def check_limits(table: Mapping[str, Mapping[str, float]]) -> None:
     """Check a limits table.
 
     Raises:
@@ -168,23 +167,23 @@ def limits_of(shape: str, table: Mapping[str, Mapping[str, float]]) -> Container
     """
     rows = {**SHAPE_LIMITS, **table}
     if shape in rows:
-        return _as_limits(_filled(rows, shape))
+        return _to_limits(_row_with_defaults(rows, shape))
     total: dict[str, float] = dict.fromkeys(_KEYS, 0)
     for part in shape.split(","):
         counted = _COUNTED.match(part)
         count, profile = (int(counted[1]), counted[2]) if counted else (1, part)
         if part in rows:
             count, profile = 1, part
-        row = _filled(rows, profile)
+        row = _row_with_defaults(rows, profile)
         total = {key: total[key] + count * row[key] for key in _KEYS}
-    return _as_limits(total)
+    return _to_limits(total)
 
 
-def _filled(rows: Mapping[str, Mapping[str, float]], shape: str) -> dict[str, float]:
+def _row_with_defaults(rows: Mapping[str, Mapping[str, float]], shape: str) -> dict[str, float]:
     return {**SHAPE_LIMITS[DEFAULT], **rows[DEFAULT], **rows.get(shape, {})}
 
 
-def _as_limits(row: Mapping[str, float]) -> ContainerLimits:
+def _to_limits(row: Mapping[str, float]) -> ContainerLimits:
     return ContainerLimits(
         int(row["mem_gib"] * GIB), row["cpus"], int(row["pids"]), int(row["shm_gib"] * GIB)
     )
@@ -261,12 +260,12 @@ def gpu_environment(env: Mapping[str, str], grant: SavedLease | None) -> dict[st
     return {**env, "NVIDIA_VISIBLE_DEVICES": visible}
 
 
-def literal(value: Any) -> Any:
+def escape_braces(value: Any) -> Any:
     """A value that DockerSpawner's template rendering leaves as it is."""
     if isinstance(value, str):
         return value.replace("{", "{{").replace("}", "}}")
     if isinstance(value, dict):
-        return {literal(key): literal(each) for key, each in value.items()}
+        return {escape_braces(key): escape_braces(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [literal(each) for each in value]
+        return [escape_braces(item) for item in value]
     return value

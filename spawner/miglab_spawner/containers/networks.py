@@ -15,41 +15,41 @@ from typing import Any
 from docker.errors import APIError, NotFound  # noqa: TID251 - one of the rooms that talk to Docker
 
 from miglab_api.holders import LAB_LABEL
-from miglab_spawner.containers.server_labels import ServerLabels, is_marked
+from miglab_spawner.containers.server_labels import ServerLabels, are_server_labels
 
 ICC = "com.docker.network.bridge.enable_icc"
 BUILT_IN = frozenset({"", "bridge", "host", "none", "default"})
-OWN = "-net"  # the end of the name of one server's network
-NEW_S = 600.0  # longer than a container takes from its network to its start
+SUFFIX = "-net"  # the end of the name of one server's network
+UNUSED_GRACE_S = 600.0  # longer than a container takes from its network to its start
 _ALREADY_THERE = (403, 409)
 
 
-def is_ours_to_make(name: str) -> bool:
+def can_be_created(name: str) -> bool:
     """Whether a network of this name can be made at all."""
     return name not in BUILT_IN and not name.startswith("container:")
 
 
-def ensure_shared(api: Any, name: str, lab: str) -> dict[str, Any]:
+def ensure_shared_network(api: Any, name: str, lab: str) -> dict[str, Any]:
     """The bridge for all servers, made without ``icc`` if it is missing.
 
-    A network that is there is used as it is: `keeps_apart` says whether it keeps servers apart.
+    An existing network is used as it is: `isolates_containers` says whether servers are apart.
 
     Returns:
-        Docker's inspect of it; `gateway` reads the address at which servers reach the host.
+        Docker's inspect of it; `gateway_address` reads the address at which servers reach the host.
     """
     try:
-        found: dict[str, Any] = api.inspect_network(name)
+        network: dict[str, Any] = api.inspect_network(name)
     except NotFound:
         _create(api, name, {LAB_LABEL: lab}, {ICC: "false"})
-        found = api.inspect_network(name)
-    return found
+        network = api.inspect_network(name)
+    return network
 
 
 class NetworkTaken(Exception):
     """A network of a server's name is another's; nobody's server is put on it."""
 
 
-def ensure_own(api: Any, name: str, server: ServerLabels, joined: Sequence[str]) -> None:
+def ensure_server_network(api: Any, name: str, server: ServerLabels, joined: Sequence[str]) -> None:
     """A network for one server, with the containers of the lab joined.
 
     One that an earlier server left behind is made anew: it is old, and until the container is there
@@ -58,19 +58,19 @@ def ensure_own(api: Any, name: str, server: ServerLabels, joined: Sequence[str])
     Raises:
         NetworkTaken: a network of this name is not the server's.
     """
-    network = _network(api, name)
+    network = _inspect_network(api, name)
     if network is not None:
-        if not server.mark_server(network.get("Labels")):
+        if not server.matches_server(network.get("Labels")):
             raise NetworkTaken(name)
-        if not _is_there(api, name.removesuffix(OWN)):
+        if not _container_exists(api, name.removesuffix(SUFFIX)):
             _remove(api, network)
             network = None
     if network is None:
-        _create(api, name, server.written(), {})
-    join(api, name, joined)
+        _create(api, name, server.as_labels(), {})
+    join_containers(api, name, joined)
 
 
-def join(api: Any, network: str, containers: Sequence[str]) -> None:
+def join_containers(api: Any, network: str, containers: Sequence[str]) -> None:
     """Let the lab's containers reach a server's network; those that are on it already stay."""
     for container in containers:
         try:
@@ -80,17 +80,17 @@ def join(api: Any, network: str, containers: Sequence[str]) -> None:
                 raise
 
 
-def remove_own(api: Any, name: str, server: ServerLabels) -> None:
+def remove_server_network(api: Any, name: str, server: ServerLabels) -> None:
     """Remove a server's network and whoever is joined to it, once the server itself has left it.
 
     Only if it was made for what the server holds; without a lease, another server of the same
     labels may run on it, which was started since a backup.
     """
-    network = _network(api, name)
-    if network is None or not server.mark_lease(network.get("Labels")):
+    network = _inspect_network(api, name)
+    if network is None or not server.matches_lease(network.get("Labels")):
         return
     on_it = (network.get("Containers") or {}).values()
-    if name.removesuffix(OWN) not in {container["Name"] for container in on_it}:
+    if name.removesuffix(SUFFIX) not in {container["Name"] for container in on_it}:
         _remove(api, network)
 
 
@@ -104,17 +104,21 @@ def remove_unused(api: Any, lab: str) -> list[str]:
     removed = []
     for listed in api.networks(filters={"label": f"{LAB_LABEL}={lab}"}):
         name = str(listed["Name"])
-        server = name.removesuffix(OWN)
-        if not is_marked(listed.get("Labels")) or _age_s(listed) < NEW_S or _is_there(api, server):
+        server = name.removesuffix(SUFFIX)
+        if (
+            not are_server_labels(listed.get("Labels"))
+            or _age_s(listed) < UNUSED_GRACE_S
+            or _container_exists(api, server)
+        ):
             continue
-        network = _network(api, str(listed["Id"]))
+        network = _inspect_network(api, str(listed["Id"]))
         if network is not None:
             _remove(api, network)
             removed.append(name)
     return removed
 
 
-def _network(api: Any, name: str) -> dict[str, Any] | None:
+def _inspect_network(api: Any, name: str) -> dict[str, Any] | None:
     """Docker's inspect of a network, which tells who is on it; None if there is none."""
     try:
         return dict(api.inspect_network(name))
@@ -132,7 +136,7 @@ def _remove(api: Any, network: dict[str, Any]) -> None:
         return
 
 
-def _is_there(api: Any, container: str) -> bool:
+def _container_exists(api: Any, container: str) -> bool:
     try:
         api.inspect_container(container)
     except NotFound:
@@ -142,16 +146,16 @@ def _is_there(api: Any, container: str) -> bool:
 
 def _age_s(inspected: dict[str, Any]) -> float:
     """The engine says nanoseconds, which Python does not read."""
-    made = datetime.fromisoformat(f"{inspected['Created'][:19]}+00:00")
-    return (datetime.now(UTC) - made).total_seconds()
+    created = datetime.fromisoformat(f"{inspected['Created'][:19]}+00:00")
+    return (datetime.now(UTC) - created).total_seconds()
 
 
-def keeps_apart(inspected: dict[str, Any]) -> bool:
+def isolates_containers(inspected: dict[str, Any]) -> bool:
     """Whether containers on this network cannot reach one another."""
     return (inspected.get("Options") or {}).get(ICC) == "false"
 
 
-def gateway(inspected: dict[str, Any]) -> str:
+def gateway_address(inspected: dict[str, Any]) -> str:
     """The host's address on a bridge; empty if Docker does not say."""
     for config in (inspected.get("IPAM") or {}).get("Config") or ():
         if config.get("Gateway"):

@@ -271,10 +271,10 @@ async def test_waits_in_the_queue_and_can_be_given_up(desk: Desk) -> None:
     await lab.until(lambda: not lab.waiting(), "the place is given up")
     many = [
         asyncio.create_task(labkit.measuring.measure.measure_async(product))
-        for _ in range(borrower.MOST_AT_ONCE)
+        for _ in range(borrower.MAX_ORDERS)
     ]
     mine = desk.hub.spawner("ada").borrower
-    await lab.until(lambda: len(mine._runs) == borrower.MOST_AT_ONCE, "all wait")
+    await lab.until(lambda: len(mine._runs) == borrower.MAX_ORDERS, "all wait")
     with pytest.raises(errors.NotBorrowed, match="wait already"):
         await desk.calls(labkit.measure, product)
     assert len(lab.waiting()) == 1

@@ -214,7 +214,7 @@ async def test_a_home_that_is_too_large_gets_no_slice(
     async def slow() -> None:
         """It took too long."""
 
-    spawner.home_use = slow if is_slow else spawner.home_use
+    spawner.measure_home = slow if is_slow else spawner.measure_home
     refused = await hub.refused("ada", shape="1g.5gb")
     assert refused.reason == reason and words in refused.jupyterhub_message
     assert not lab.waiting() and lab.lease_of("ada") is None

@@ -138,7 +138,7 @@ async def test_trap_3_an_old_server_that_outlived_its_end_is_ended_again(hub: Hu
 
     forgetful.end_holder = deaf_at_first
     async with asyncio.timeout(90):
-        await forgetful.settle_old()
+        await forgetful.end_earlier_servers()
     assert probe_process(lease.holder) is Liveness.GONE
 
 
