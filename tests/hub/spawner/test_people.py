@@ -138,13 +138,13 @@ async def test_a_deleted_user_holds_and_waits_for_nothing(
     """The account is gone with the first request, its servers, tickets and leases with it."""
     async with state(hub, lab, server) as gate:
         if state is stopping:  # the request comes before the server has stopped
-            in_time = hub_users.UserHandler._in_time
+            await_end = hub_users.UserHandler._await_end
 
             async def open_then_wait(*args: Any) -> None:
                 gate.opened.set()
-                await in_time(*args)
+                await await_end(*args)
 
-            monkeypatch.setattr(hub_users.UserHandler, "_in_time", open_then_wait)
+            monkeypatch.setattr(hub_users.UserHandler, "_await_end", open_then_wait)
         answer = await hub.ask_as_admin("DELETE", "api/users/ada")
         assert answer.status_code == 204, answer.text
         assert orm.User.find(hub.app.db, "ada") is None
