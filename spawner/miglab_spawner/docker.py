@@ -4,30 +4,23 @@ Created, then attached, then started: the container's id is the holder.  Without
 is DockerSpawner's: configuration, images, volumes, named servers, state, user options, ``remove``;
 except that its Docker calls have more than one thread, and the container no GPU and some limits.
 
-It is longer than most modules, because one class is a container's whole life.
+docker_engine.py has the calls of the engine, docker_networks.py the networks.
 """
 
-import asyncio
 import inspect
-import math
 import os
-import time
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
-from typing import Any, TypeVar
+from typing import Any
 
 from docker.errors import APIError  # noqa: TID251 - one of the rooms that talk to Docker
 from dockerspawner import DockerSpawner
-from traitlets import Bool, Float, Int, List, Unicode, default
+from traitlets import Bool, Float, List, Unicode
 
 from miglab_api.engine import driver_for
-from miglab_api.holders import kill_processes_of
 from miglab_api.leases import LeaseView
 from miglab_spawner import home_size
 from miglab_spawner.borrower import SliceRunner
-from miglab_spawner.containers import networks
 from miglab_spawner.containers.container_runner import COMMAND, ENGINE_ERRORS, ContainerRunner
 from miglab_spawner.containers.gpu_handover import check_container, listing_thread
 from miglab_spawner.containers.home_volume import home_directory, measure_volume
@@ -44,26 +37,15 @@ from miglab_spawner.containers.host_config import (
     soft_host_config,
     to_labels,
 )
-from miglab_spawner.containers.server_labels import ServerLabels, labels_of
+from miglab_spawner.containers.server_labels import labels_of
 from miglab_spawner.containers.turns import StartTurns
+from miglab_spawner.docker_engine import BUSY
+from miglab_spawner.docker_networks import ServerNetworks
 from miglab_spawner.pool_leases import PoolSpawnerMixin
 from miglab_spawner.refusals import NotStarted, container_end_message
 from miglab_spawner.slices_missing import SlicesMissing
 
-_GONE = 404
-_BUSY = 409
-_PAUSE_S = 0.2
 _STARTS = StartTurns(max(1, (os.cpu_count() or 1) // 2), longest_s=3.0, longest_wait_s=45.0)
-_MEASURES = 4
-_REMOVAL_TRIES = 100
-_SWEEP_S = 600.0
-
-Answer = TypeVar("Answer")
-
-
-@cache
-def _threads(name: str, count: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(count, name)
 
 
 def _table_or_empty(extra: Any) -> dict[str, Any]:
@@ -71,20 +53,8 @@ def _table_or_empty(extra: Any) -> dict[str, Any]:
     return dict(extra) if isinstance(extra, Mapping) else {}
 
 
-class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
+class MIGDockerSpawner(PoolSpawnerMixin, ServerNetworks, DockerSpawner):
     """DockerSpawner with MIG slices; ``c.JupyterHub.spawner_class = "mig-docker"``."""
-
-    docker_workers = Int(
-        16,
-        min=1,
-        help="""How many calls to the Docker engine may run at once, for all users together.
-
-        DockerSpawner has only one thread, so a ten-second `docker stop` would delay everybody.
-        Starts of containers also take turns: at most half as many at once as the hub's machine has
-        cores, and at least one.  A start that takes longer than 3 s lets the next one begin, and
-        none waits for longer than 45 s.
-        """,
-    ).tag(config=True)
 
     harden = Bool(
         True,
@@ -128,14 +98,6 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
         """,
     ).tag(config=True)
 
-    network_per_server = Bool(
-        False,
-        help="""Give each server a Docker network of its own, created at start and removed at stop.
-
-        This is for a hub that runs in a container itself; `network_name` is then not used.
-        """,
-    ).tag(config=True)
-
     runner_cmd = List(
         Unicode(),
         COMMAND,
@@ -145,24 +107,9 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
         """,
     ).tag(config=True)
 
-    joined_containers = List(
-        Unicode(),
-        help="""Containers that join each server's network under their own names: hub and proxy.
-
-        Used only with `network_per_server`.
-        """,
-    ).tag(config=True)
-
     object_id: str
     _has_logged_remove = False
-    _networks_swept_at = -math.inf
-    _checked_networks: set[str] = set()  # noqa: RUF012 - one for the process, as the client is
     _configured_remove: bool | None = None
-
-    @property
-    def executor(self) -> ThreadPoolExecutor:
-        """The Docker threads, one set for all users."""
-        return _threads("docker", self.docker_workers)
 
     @property
     def escaped_name(self) -> str:
@@ -171,15 +118,6 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
         As DockerSpawner, but of the home's name: that of the user may be another's by now.
         """
         return str(self.escape(self.home_name))
-
-    @property
-    def measurement_threads(self) -> ThreadPoolExecutor:
-        """Threads in which homes are measured: that may take long, and delays nothing else."""
-        return _threads("homes", _MEASURES)
-
-    @default("client_kwargs")
-    def _connections_for_all_workers(self) -> dict[str, Any]:
-        return {"max_pool_size": self.docker_workers}
 
     # The spawn page: DockerSpawner's own choice of an image stays.
 
@@ -278,26 +216,13 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
         try:
             return await super().create_object()
         except APIError as error:
-            other = await self._inspect(self.object_name) if error.status_code == _BUSY else None
+            other = await self._inspect(self.object_name) if error.status_code == BUSY else None
             if other is None:
                 raise
             if not self._labels.matches_server(labels_of(other)):
                 raise self._name_taken_error("container", self.object_name) from error
             await self._remove_leftover(other)
         return await super().create_object()
-
-    def _name_taken_error(self, kind: str, name: str) -> NotStarted:
-        self.log.error(
-            "The %s %s was not made for this server, so it is left alone. Remove or rename it, or "
-            "set c.MIGDockerSpawner.name_template to names that nobody else uses.",
-            kind,
-            name,
-        )
-        return NotStarted(
-            "Your server was not started, because something else on the host goes by its name. "
-            "Your files are kept. Tell your instructor; the hub's log says what to do.",
-            reason="name-taken",
-        )
 
     async def start_object(self) -> None:
         """The fence, then the start, then a look whether the slices are there."""
@@ -477,36 +402,7 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
             user=create.get("user"),
         )
 
-    # Small things.
-
-    async def _inspect(self, name: str) -> dict[str, Any] | None:
-        """The container, or None for Docker's 404; every other answer raises."""
-        try:
-            inspected: dict[str, Any] = await self.docker("inspect_container", name)
-        except APIError as error:
-            if error.status_code != _GONE:
-                raise
-            return None
-        return inspected
-
-    async def _remove(self, container: str) -> None:
-        """Remove a container, running or not, and wait until it is gone."""
-        for tries_left in reversed(range(_REMOVAL_TRIES)):
-            try:
-                await self.docker("remove_container", container, v=True, force=True)
-            except APIError as error:
-                if error.status_code == _GONE:
-                    return
-                if error.status_code != _BUSY or not tries_left:
-                    raise
-                await asyncio.sleep(_PAUSE_S)  # someone else is removing it
-            else:
-                return
-
-    async def _end_orphaned_processes(self, container: str) -> None:
-        """End what the engine may have forgotten of it; with a lease the pool sees to that."""
-        holder = container_holder(container)
-        await asyncio.wrap_future(self.executor.submit(kill_processes_of, holder))
+    # The site's settings, and ours.
 
     def _force_removal(self) -> None:
         """A stopped container would start again with its old slice."""
@@ -546,74 +442,3 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
         finally:
             for name, value in before.items():
                 setattr(self, name, value)
-
-    async def _with_engine(
-        self,
-        call: Callable[..., Answer],
-        *args: Any,
-        executor: ThreadPoolExecutor | None = None,
-    ) -> Answer:
-        """Call with a client of the engine, in a thread: to make one asks the engine as well."""
-        loop = asyncio.get_running_loop()
-        threads = executor or self.executor
-        return await loop.run_in_executor(threads, lambda: call(self.client, *args))
-
-    @property
-    def _labels(self) -> ServerLabels:
-        return ServerLabels(self.lab_id, self.escaped_name, self.name, self.grant)
-
-    @property
-    def _server_network(self) -> str:
-        return f"{self.object_name}{networks.SUFFIX}"
-
-    async def _prepare_network(self) -> None:
-        if self.network_per_server:
-            self.network_name, self.use_internal_ip = self._server_network, True
-            network = (self._server_network, self._labels, self.joined_containers)
-            try:
-                await self._with_engine(networks.ensure_server_network, *network)
-            except networks.NetworkTaken as taken:
-                raise self._name_taken_error("network", self._server_network) from taken
-            await self._remove_unused_networks()
-        elif networks.can_be_created(self.network_name):
-            await self._prepare_shared_network()
-
-    async def _prepare_shared_network(self) -> None:
-        if self.network_name in self._checked_networks:
-            return
-        network = await self._with_engine(
-            networks.ensure_shared_network, self.network_name, self.lab_id
-        )
-        if self.harden and not networks.isolates_containers(network):
-            self.log.error(
-                "On the Docker network %s servers reach one another: it was made without %s. "
-                "Remove it, and miglab makes it anew; or name another, or set `harden` to False.",
-                self.network_name,
-                f"{networks.ICC}=false",
-            )
-            raise NotStarted(
-                "Your server was not started: on its network other students could reach it. Tell "
-                "your instructor; the hub's log says what to do.",
-                reason="open-network",
-            )
-        self._checked_networks.add(self.network_name)
-
-    async def _remove_unused_networks(self) -> None:
-        """Now and then, whatever stayed behind; a failure delays no start."""
-        cls = MIGDockerSpawner
-        if time.monotonic() - cls._networks_swept_at < _SWEEP_S:
-            return
-        cls._networks_swept_at = time.monotonic()
-        try:
-            removed = await self._with_engine(networks.remove_unused, self.lab_id)
-        except ENGINE_ERRORS as error:
-            self.log.warning("Networks without a server may be left: %s", error)
-        else:
-            if removed:
-                self.log.info("Removed networks without a server: %s", ", ".join(removed))
-
-    async def _drop_network(self) -> None:
-        if self.network_per_server:
-            await self._with_engine(
-                networks.remove_server_network, self._server_network, self._labels
-            )

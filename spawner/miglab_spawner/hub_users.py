@@ -7,8 +7,7 @@ user of whom a server is still active: one that starts, one that stops, a named 
 Identity: ``api/user`` says nobody's id, by which the pool knows people.
 
 Renaming: a running server's token has scopes that name the server by its user's old name, and so
-may nothing any more.  A spawner whose backend knows people by name has a method `rename_refusal`,
-which says why its user can have no other name now; without one, a rename is allowed.
+may nothing any more.  A backend that knows people by name refuses by `rename_refusal`.
 """
 
 import asyncio
@@ -62,8 +61,7 @@ class UserHandler(UserAPIHandler):
         """
         user = self.find_user(user_name)
         if user is not None and self._asks_for_rename(user_name):
-            for message in filter(None, map(_why_not_renamed, user.spawners.values())):
-                raise web.HTTPError(409, message)
+            _refuse_impossible_rename(user)
         await super().patch(user_name)
         if user is None or user.name == user_name:
             return
@@ -98,10 +96,15 @@ class UserHandler(UserAPIHandler):
             raise web.HTTPError(400, message) from None
 
 
-def _why_not_renamed(spawner: Any) -> str:
-    """Why the spawner's user can have no other name now; empty where they can."""
-    ask = getattr(spawner, "rename_refusal", None)
-    return ask() if ask is not None else ""
+def _refuse_impossible_rename(user: Any) -> None:
+    """Refuse a new name that a server of the user's cannot bear now.
+
+    Raises:
+        HTTPError: 409, in the words of that server's spawner.
+    """
+    for spawner in user.spawners.values():
+        if isinstance(spawner, MIGSpawnerMixin) and (message := spawner.rename_refusal()):
+            raise web.HTTPError(409, message)
 
 
 def _rename_in_token(db: Any, spawner: Any, old_name: str) -> None:

@@ -1,46 +1,42 @@
-"""What every server with a slice has in common, whoever hands the slices out.
+"""The life of a server with a slice, whoever hands the slices out.
 
-From top to bottom: what a backend overrides; the student's choice; the start and its wait; the end;
-state and environment.  Knows the `Backend` protocol and no backend; is configured by traits alone.
-pool_leases.py adds the leases of the lab's own pool; a Slurm site's jobs come from elsewhere.
+From top to bottom: the start and its wait; the end; state and environment.  backend_hooks.py has
+what a backend overrides, choices.py what the student chose.  Knows the `Backend` protocol and no
+backend, and is configured by traits alone.  pool_leases.py adds the leases of the lab's own pool.
 
 Order of a start: ticket → wait → granted → `prepare` → the base's start.
 Order of an end: stop (JupyterHub skips it for a dead server) → `give_back`.
-
-It is longer than most modules, because one class is the frame of a server's whole life.
 """
 
 import asyncio
 import inspect
 import json
-import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from jupyterhub import orm
-from jupyterhub.scopes import get_scopes_for, scope_definitions
-from traitlets import Dict, Instance, default, validate
+from jupyterhub.scopes import get_scopes_for
+from traitlets import Instance, default, validate
 
-from miglab_api.leases import LeaseView, ServerStatus
-from miglab_api.offers import BORROW, CPU, Offers
+from miglab_api.leases import LeaseView
+from miglab_api.offers import CPU
 from miglab_api.scopes import LEASE_SCOPE
 from miglab_api.tickets import ATTEND_S, TicketRequest, TicketState, TicketView
 from miglab_api.wording import gpu_picture, shape_title
 from miglab_spawner import home_size
 from miglab_spawner.backends import (
-    Backend,
     BackendError,
     BackendMisunderstood,
     BackendUnreachable,
     RefusedByBackend,
 )
-from miglab_spawner.pages import spawn_page, waiting
-from miglab_spawner.pages.spawn_page import SpawnChoice, is_borrow, is_cpu, needs_slice
+from miglab_spawner.choices import ChoiceMixin
+from miglab_spawner.pages import waiting
+from miglab_spawner.pages.spawn_page import is_borrow, is_cpu, needs_slice
 from miglab_spawner.people import user_id_of
-from miglab_spawner.refusals import PERMANENT_REFUSALS, NotStarted
-from miglab_spawner.traits import SpawnerTraits
+from miglab_spawner.refusals import NotStarted
+from miglab_spawner.token_scopes import TokenScopes, with_lease_scope
 
 TOKEN_LACKS_SCOPE = (
     "Your server was not started, because this hub would not let it see its GPU slice. Tell "
@@ -52,32 +48,19 @@ STATE_KEY = "miglab"
 PAUSE_S = 0.5
 
 Answer = TypeVar("Answer")
-TokenScopes = Callable[[Any], list[str] | Awaitable[list[str]]]
 
 
-class MIGSpawnerMixin(SpawnerTraits):
-    """Puts a backend before any spawner's ``start()`` and after its end.
+class MIGSpawnerMixin(ChoiceMixin):
+    """Gets slices before any spawner's ``start()``, and gives them back after its end.
 
     A class that uses it comes first in the bases and overrides what raises `NotImplementedError`.
-
-    Attributes:
-        backend_name: begins the reasons of failed starts: ``pool-unreachable``.
-        silence: what a student reads when the backend does not answer.
     """
 
-    backend_name: str
-    silence: str
-
-    log: logging.Logger
-    user_options: dict[str, Any]
     start_timeout: int
 
     _user_id = ""
     _shape = ""
     _course = ""
-    _lent_shapes: tuple[str, ...] = ()
-    _news = ""
-    _compute_slices = Dict()  # by shape, of the GPUs that have it
     _is_starting = False
     _poll_lock = Instance(asyncio.Lock, args=())
 
@@ -85,63 +68,6 @@ class MIGSpawnerMixin(SpawnerTraits):
         self._events = waiting.ProgressEvents()
         self._wait: waiting.Wait | None = None
         super().__init__(**kwargs)
-
-    # What a backend's own mixin, or the spawner beside it, overrides.
-
-    @property
-    def backend(self) -> Backend:
-        """Whoever hands out the slices."""
-        raise NotImplementedError
-
-    @property
-    def patience_s(self) -> float:
-        """How long a start that already waits bears a backend that does not answer, seconds."""
-        raise NotImplementedError
-
-    @property
-    def keeps_ticket(self) -> bool:
-        """Whether the ticket can wait on while a server without a GPU runs."""
-        raise NotImplementedError
-
-    def needs_grant(self, shape: str) -> bool:
-        """Whether the backend must be asked before a server of this shape may start."""
-        return needs_slice(shape)
-
-    async def end_earlier_servers(self) -> None:
-        """End what an earlier start of this very server still holds; by default that is nothing."""
-
-    async def remember_lease(self, lease: LeaseView) -> None:
-        """Remember what this server holds from now on."""
-        raise NotImplementedError
-
-    async def give_back(self) -> None:
-        """Give back what this server holds; called after every end and every failed start.
-
-        Raises:
-            BackendError: the backend does not answer; what is held is forgotten here all the same.
-        """
-        raise NotImplementedError
-
-    def saved_grant(self) -> dict[str, Any]:
-        """What this server holds, as JSON that outlives the hub; empty if it holds nothing."""
-        raise NotImplementedError
-
-    def restore_grant(self, saved: Mapping[str, Any]) -> None:
-        """Take over what `saved` said before the hub ended."""
-        raise NotImplementedError
-
-    async def prepare(self) -> None:
-        """Make ready for the base's ``start()``; the grant is known, the server not yet there.
-
-        By default nothing: a job of Slurm exists by now.
-        """
-
-    async def measure_home(self) -> home_size.HomeUse | None:
-        """What lies in the home, where a class can tell; None where measuring it took too long.
-
-        Only asked with `home_gib`.
-        """
-        return home_size.HomeUse()
 
     # What is known of the server.
 
@@ -184,120 +110,6 @@ class MIGSpawnerMixin(SpawnerTraits):
             await self._server_status()
         except BackendError as error:
             self.log.warning("%s's new name is told later: %s", self.user.name, error)
-
-    # The spawn page and its form.
-
-    @default("options_form")
-    def _spawn_page(self) -> Callable[..., Awaitable[str]]:
-        return lambda spawner: spawner.render_spawn_page()
-
-    @default("options_from_form")
-    def _choice_from_form(self) -> Callable[..., dict[str, Any]]:
-        return self.read_form
-
-    @default("apply_user_options")
-    def _apply_no_options(self) -> Callable[..., None]:
-        # Options are read in `start`: a site may replace this hook, and nothing is lost.
-        return lambda _spawner, _options: None
-
-    def read_form(self, formdata: Mapping[str, list[str]]) -> dict[str, Any]:
-        """The options in the spawn page's form; a class with a form of its own adds its own."""
-        return dict(spawn_page.from_form(formdata))
-
-    async def base_form(self) -> str:
-        """The base spawner's own form, shown below ours."""
-        return ""
-
-    async def render_spawn_page(self) -> str:
-        """The spawn page: what the backend offers now, or why it offers nothing."""
-        try:
-            offers, status = await self._offers(), await self._server_status()
-        except RefusedByBackend as refused:
-            page = spawn_page.page_without_pool(refused.message, self._news)
-        except BackendError as error:
-            self.log.error("Spawn page without the %s: %s", self.backend_name, error)
-            held_up = self.silence if self.needs_grant(CPU) else ""
-            page = spawn_page.page_without_pool(self.silence, self._news, held_up)
-        else:
-            page = spawn_page.build_page(offers, self._last_choice(), self._news, status.ticket)
-            page = replace(page, simulated=page.simulated and self.says_simulated)
-        return spawn_page.render(page) + await self.base_form()
-
-    # What the next start is to get.
-
-    async def _resolve_choice(self) -> SpawnChoice:
-        try:
-            choice = spawn_page.parse_choice(self.user_options)
-        except spawn_page.BadChoice as error:
-            raise self._not_started(str(error), "bad-options") from None
-        shape = choice.shape or self.default_shape
-        if is_borrow(shape):
-            return await self._borrow_choice(choice.course)
-        if is_cpu(shape):
-            is_member = choice.course in self._groups()
-            return SpawnChoice(CPU, choice.course if is_member else self.default_course)
-        return SpawnChoice(shape, await self._course_for(shape, choice.course))
-
-    async def _borrow_choice(self, course_name: str) -> SpawnChoice:
-        """A course that lends: the one that was asked for, or the first of the user's."""
-        lending = [course for course in (await self._offers()).courses if course.borrow]
-        candidates = [course for course in lending if course_name in ("", course.course)]
-        if not candidates:
-            subject = f"The course “{course_name}”" if course_name else "None of your courses"
-            message = f"{subject} lends no slices. Choose another shape."
-            raise self._not_started(message, "shape-not-offered")
-        self._lent_shapes = candidates[0].borrow
-        return SpawnChoice(BORROW, candidates[0].course)
-
-    async def _course_for(self, shape: str, course_name: str) -> str:
-        courses = (await self._offers()).courses if self._groups() else ()
-        names = [offer.course for offer in courses] or [self.default_course]
-        if course_name in names:
-            return course_name
-        if course_name:
-            raise self._not_started(
-                f"You are not in the course “{course_name}”. Yours: {', '.join(names)}.",
-                "not-in-course",
-            )
-        offering = [c.course for c in courses if shape in {offer.shape for offer in c.shapes}]
-        return [*offering, *names][0]
-
-    async def _offers(self) -> Offers:
-        groups = self._groups()
-        offers = await self.backend.offers(self.user.name, groups) if groups else None
-        if offers is None or not offers.courses:
-            offers = await self.backend.offers(self.user.name, [self.default_course])
-        shapes = [offer for course in offers.courses for offer in course.shapes]
-        self._compute_slices = {offer.shape: offer.compute_slices for offer in shapes}
-        return offers
-
-    def _groups(self) -> list[str]:
-        return sorted(group.name for group in self.user.groups)
-
-    def _is_in_course(self, course: str) -> bool:
-        """Whether the user is in a course now."""
-        return course in (*self._groups(), self.default_course)
-
-    async def _server_status(self) -> ServerStatus:
-        return await self.backend.server_status(self.user.name, self.name)
-
-    def _last_choice(self) -> SpawnChoice:
-        """What this user chose last; empty if nothing was, or nothing that can be read."""
-        try:
-            return spawn_page.parse_choice(self.user_options)
-        except spawn_page.BadChoice:
-            return SpawnChoice()
-
-    def _next_shape(self) -> str:
-        """What a start without another choice would ask for."""
-        return self._last_choice().shape or self.default_shape
-
-    def _save_choice(self, options: Mapping[str, Any]) -> None:
-        """Save other options than the start began with."""
-        self.user_options = dict(options)
-        if self.orm_spawner is not None:
-            self.orm_spawner.user_options = dict(options)
-            self.user.db.commit()
 
     # A start.
 
@@ -405,12 +217,6 @@ class MIGSpawnerMixin(SpawnerTraits):
         self._shape = lease.shape
         await self.remember_lease(lease)
         self._report(waiting.OFFERED, f"{lease.shape} is yours.")
-
-    def _not_started(self, message: str, reason: str, status: int = 400) -> NotStarted:
-        if reason in PERMANENT_REFUSALS:
-            # JupyterHub saves the choice otherwise, and the next start fails as well.
-            self._save_choice(spawn_page.without_choice(self.user_options))
-        return NotStarted(message, reason=reason, status_code=status)
 
     def _backend_failed(self, error: BackendError, reason: str) -> NotStarted:
         reason = f"{self.backend_name}-{reason}"
@@ -659,32 +465,3 @@ class MIGSpawnerMixin(SpawnerTraits):
 
 def _not_in_course(course: str) -> RefusedByBackend:
     return RefusedByBackend("not-in-course", f"You are not in the course {course}.", 403)
-
-
-def with_lease_scope(site_scopes: Any) -> TokenScopes:
-    """The scopes of a server's own token: the site's, and the lease of that very server.
-
-    Args:
-        site_scopes: of the site's `server_token_scopes`, a list or a callable; empty for what the
-            hub's role ``server`` has, as in JupyterHub.
-
-    Returns:
-        A callable, as JupyterHub takes it.  A hub that does not define the scope gives its servers
-        no more than the site does.
-    """
-
-    def added(scopes: Iterable[str], spawner: Any) -> list[str]:
-        lease = [f"{LEASE_SCOPE}!server"] if LEASE_SCOPE in scope_definitions else []
-        return [*(scopes or orm.Role.find(spawner.user.db, "server").scopes), *lease]
-
-    async def awaited(scopes: Awaitable[Iterable[str]], spawner: Any) -> list[str]:
-        return added(await scopes, spawner)
-
-    def token_scopes(spawner: Any) -> list[str] | Awaitable[list[str]]:
-        # Not a coroutine by itself: while JupyterHub waits here, it loses the server's address,
-        # which is not yet in its database (6.1 and 5.5, with `slow_spawn_timeout` 0).
-        scopes = site_scopes(spawner) if callable(site_scopes) else site_scopes
-        wait_for = awaited if inspect.isawaitable(scopes) else added
-        return wait_for(scopes, spawner)
-
-    return token_scopes

@@ -250,7 +250,7 @@ async def test_a_spawner_that_knows_people_by_name_refuses_a_rename(
     """With its reason; what does not change the name is JupyterHub's business, as ever."""
     hub.user("ada")
     spawner = hub.spawner("ada")
-    monkeypatch.setattr(spawner, "rename_refusal", lambda: "Stop the server first.", raising=False)
+    monkeypatch.setattr(spawner, "rename_refusal", lambda: "Stop the server first.")
     answer = await hub.ask_as_admin("PATCH", "api/users/ada", json={"name": "lovelace"})
     assert (answer.status_code, answer.json()["message"]) == (409, "Stop the server first.")
     assert orm.User.find(hub.app.db, "lovelace") is None
