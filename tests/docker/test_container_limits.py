@@ -74,12 +74,12 @@ def test_a_network_that_keeps_nobody_apart_stops_the_lab(
     engine: docker.DockerClient, lab: Settings
 ) -> None:
     """Made by hand, without the option: refused before anything starts, with what to do."""
-    open_to_all = engine.networks.create(lab.network)
+    open_sign_in_notice = engine.networks.create(lab.network)
     try:
         with pytest.raises(StartError, match=r"reach one another.*docker network rm"):
             students_bridge(lab)
     finally:
-        open_to_all.remove()
+        open_sign_in_notice.remove()
 
 
 def test_networks_go_after_their_servers(

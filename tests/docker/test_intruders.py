@@ -361,9 +361,9 @@ def test_host_services_and_the_pools_management(engine, lab: TemporaryLab, mallo
     """Of this machine only the hub's API and the student listener take connections."""
     host, of = host_of(engine, lab), lab.settings
     closed = (of.lab.port, of.proxy_port, of.pool_port, 2375, 2376)
-    open_to_all = (of.hub_port, of.student_port)
-    asked = [f"{host}:{port}" for port in (*open_to_all, *closed)]
-    assert mallory.reaches(*asked) == [True] * len(open_to_all) + [False] * len(closed)
+    open_sign_in_notice = (of.hub_port, of.student_port)
+    asked = [f"{host}:{port}" for port in (*open_sign_in_notice, *closed)]
+    assert mallory.reaches(*asked) == [True] * len(open_sign_in_notice) + [False] * len(closed)
 
 
 def test_metadata_and_the_network_behind(engine, lab: TemporaryLab, mallory: Intruder):

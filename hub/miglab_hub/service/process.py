@@ -48,7 +48,7 @@ STUDENT_KEY = "addresses.student_bind or lab.port"
 HUB_TIMEOUT_S = 30.0
 
 
-class OnceAMinute(logging.Filter):
+class RepeatFilter(logging.Filter):
     """Passes a warning that strangers can cause once a minute, by its words before their values."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
@@ -92,7 +92,7 @@ def foreground(
     )
     logging.getLogger("httpx").setLevel(logging.WARNING)
     for name in OFTEN:
-        logging.getLogger(name).addFilter(OnceAMinute())
+        logging.getLogger(name).addFilter(RepeatFilter())
     try:
         run(load(options.config))
     except errors as error:
@@ -127,17 +127,17 @@ async def serve_apps(
     descriptors = raise_descriptor_limit()
     tokens: HubTokens = student.state.tokens
 
-    def known_server(request: HTTPConnection) -> str | None:
+    def server_of_request(request: HTTPConnection) -> str | None:
         return tokens.known(bearer(request))
 
     listeners = (
         listener(management, management_limits(descriptors, management.state.sign_in.known)),
-        listener(student, students_limits(descriptors, known_server)),
+        listener(student, students_limits(descriptors, server_of_request)),
     )
     await serve(list(zip(listeners, sockets, strict=True)), stop)
 
 
-def rules_of(settings: Settings) -> Rules:
+def access_rules(settings: Settings) -> Rules:
     """What [reclaim] and [lab] say."""
     return Rules(
         limits=settings.reclaim,
@@ -161,7 +161,7 @@ def private(path: Path) -> str:
     return lab_secrets.read(path)
 
 
-def access_of(settings: Settings, cache_s: int = 30) -> HubAccess:
+def make_access(settings: Settings, cache_s: int = 30) -> HubAccess:
     """How the service reaches the hub, and as whom."""
     return HubAccess(
         api_url=settings.hub_api_url,

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from miglab_hub import cli
 from miglab_hub.errors import StartError
-from miglab_hub.forget import forget, home_volume, is_known, tell
+from miglab_hub.forget import forget, has_records, home_volume, tell
 from miglab_hub.settings.lab_toml import Settings
 from miglab_pool.ledger import people
 from miglab_pool.ledger.ledger import Ledger
@@ -88,7 +88,7 @@ def test_a_home_that_a_deleted_account_left_is_removed(used: Settings) -> None:
     """The name is kept for an id that no account has, which is all that the lab knows of it."""
     HomeNames(used.home_names).claim("999t1", "eve")
     (used.homes / "eve").mkdir()
-    assert is_known(tell(used, "eve"))
+    assert has_records(tell(used, "eve"))
     assert forget(used, "eve").home == str(used.homes / "eve")
     assert json.loads(used.home_names.read_text()) == {}
 
@@ -118,7 +118,7 @@ def test_then_it_is_nobodys(used: Settings) -> None:
     assert "See me" not in words_in(used.ledger) and "for my script" not in words_in(
         used.hub_database
     )
-    assert done.named == ("course everyone",)
+    assert done.mentions == ("course everyone",)
     Ledger(used.ledger).close()
 
 
