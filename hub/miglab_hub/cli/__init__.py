@@ -7,11 +7,12 @@ tools the one that was asked for is loaded, and no other.  What a checkout adds 
 
 import json
 import sys
+from collections.abc import Iterable
 from dataclasses import asdict
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -20,9 +21,12 @@ from typer.core import TyperGroup
 from miglab_hub import __version__
 from miglab_hub.errors import StartError
 from miglab_hub.plugins import plugin
-from miglab_hub.settings.lab_toml import ENV_CONFIG, SCHEDULER, load
+from miglab_hub.settings.lab_toml import ENV_CONFIG, SCHEDULER, Settings, load
 from miglab_pool.gpu.readings import GpuError
 from miglab_pool.state.lock import AlreadyRunning
+
+if TYPE_CHECKING:
+    from miglab_pool.worker.health_findings import HealthFinding
 
 PROBLEMS_FOUND = 1
 BAD_INPUT = 2
@@ -136,10 +140,24 @@ def doctor(
 
     Exit status 0: no problems; 1: problems were found; 2: the check could not run.
     """
+    settings = load(config)
+    findings = _doctor_findings(settings, egress=egress, slurm=slurm)
+    is_wrong = any(finding.is_wrong for finding in findings)
+    if as_json:
+        rows = [asdict(finding) for finding in findings]
+        print(json.dumps({"ok": not is_wrong, "findings": rows}))
+    else:
+        _print_findings(findings)
+        if not (settings.gpus.simulated or settings.is_on_slurm):
+            print("To try what the lab assumes of this host: miglab prove")
+    if is_wrong:
+        raise typer.Exit(PROBLEMS_FOUND)
+
+
+def _doctor_findings(settings: Settings, *, egress: bool, slurm: bool) -> "list[HealthFinding]":
     from miglab_hub.doctor import examine
     from miglab_hub.sign_in import check_identity
 
-    settings = load(config)
     check_identity(settings)
     findings = examine(settings)
     if settings.is_on_slurm:
@@ -148,20 +166,15 @@ def doctor(
         from miglab_hub.egress import examine_egress
 
         findings += examine_egress(settings)
-    is_wrong = any(finding.is_wrong for finding in findings)
-    if as_json:
-        rows = [asdict(finding) for finding in findings]
-        print(json.dumps({"ok": not is_wrong, "findings": rows}))
-    else:
-        console = Console(soft_wrap=True, highlight=False, markup=False)
-        for finding in findings:
-            console.print(f"{finding.level.value:<5} {finding.subject}: {finding.found}")
-            if finding.do:
-                console.print(f"      → {finding.do}")
-        if not (settings.gpus.simulated or settings.is_on_slurm):
-            console.print("To try what the lab assumes of this host: miglab prove")
-    if is_wrong:
-        raise typer.Exit(PROBLEMS_FOUND)
+    return findings
+
+
+def _print_findings(findings: "Iterable[HealthFinding]") -> None:
+    console = Console(soft_wrap=True, highlight=False, markup=False)
+    for finding in findings:
+        console.print(f"{finding.level.value:<5} {finding.subject}: {finding.found}")
+        if finding.do:
+            console.print(f"      → {finding.do}")
 
 
 @app.command()
