@@ -52,22 +52,22 @@ def container(engine: docker.DockerClient, image: str, code: str) -> Iterator[An
     """A container as the spawner makes it, that has run this code."""
     config = soft_host_config(limits_of("cpu", {}), {})
     host = engine.api.create_host_config(**config)
-    made = engine.api.create_container(image, ["python3", "-c", code], host_config=host)
+    container = engine.api.create_container(image, ["python3", "-c", code], host_config=host)
     try:
-        engine.api.start(made)
-        engine.api.wait(made)
-        yield made
+        engine.api.start(container)
+        engine.api.wait(container)
+        yield container
     finally:
-        engine.api.remove_container(made, force=True)
+        engine.api.remove_container(container, force=True)
 
 
 def test_no_swap_no_core_and_so_many_files(engine: docker.DockerClient, base_image: str) -> None:
     """Memory and swap together are the shape's memory."""
-    with container(engine, base_image, SAYS_LIMITS) as made:
-        host = engine.api.inspect_container(made)["HostConfig"]
-        said = engine.api.logs(made).decode().strip()
+    with container(engine, base_image, SAYS_LIMITS) as created:
+        host = engine.api.inspect_container(created)["HostConfig"]
+        printed = engine.api.logs(created).decode().strip()
     assert host["Memory"] == host["MemorySwap"] == 4 * GIB
-    assert said == "(16384, 16384) (0, 0)"
+    assert printed == "(16384, 16384) (0, 0)"
 
 
 def test_a_network_that_keeps_nobody_apart_stops_the_lab(
@@ -96,8 +96,8 @@ def test_networks_go_after_their_servers(
         assert networks.remove_unused(engine.api, lab) == []
         monkeypatch.setattr(networks, "UNUSED_GRACE_S", 0.0)
         assert networks.remove_unused(engine.api, lab) == [f"{lab}-left{SUFFIX}"]
-        there = {each.name for each in engine.networks.list(names=[lab])}
-        assert there == {f"{lab}-stopped{SUFFIX}", f"{lab}-shared"}
+        names = {network.name for network in engine.networks.list(names=[lab])}
+        assert names == {f"{lab}-stopped{SUFFIX}", f"{lab}-shared"}
     finally:
         engine.api.remove_container(server, force=True)
         for network in engine.networks.list(names=[lab]):

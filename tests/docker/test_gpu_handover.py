@@ -128,9 +128,9 @@ def test_a_gpu_leased_whole_arrives(
     engine: docker.DockerClient, start: Start, base_image: str, tmp_path: Path
 ) -> None:
     """Its own UUID is what the driver lists, and no slice."""
-    whole = SimulatedMachine.create(tmp_path / "gpus", mig=False)
-    assert engine_script("simulate", str(whole.folder)).returncode == 0
-    uuid = whole.state().gpus[0].uuid
+    machine = SimulatedMachine.create(tmp_path / "gpus", mig=False)
+    assert engine_script("simulate", str(machine.folder)).returncode == 0
+    uuid = machine.state().gpus[0].uuid
     host = hard_host_config(SavedLease(1, 1, "ada", "", (uuid,)), "nvidia")
     started = start(base_image, STAYS, init=True, device_requests=host["device_requests"])
     assert started.id is not None

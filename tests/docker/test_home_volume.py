@@ -40,8 +40,8 @@ def volume(engine: docker.DockerClient) -> Iterator[str]:
 
 
 def fill(engine: docker.DockerClient, image: str, volume: str, *command: str) -> None:
-    where = {volume: {"bind": "/home/own"}}
-    engine.containers.run(image, list(command), volumes=where, remove=True)
+    binds = {volume: {"bind": "/home/own"}}
+    engine.containers.run(image, list(command), volumes=binds, remove=True)
 
 
 def test_what_the_owner_hides_counts(engine: docker.DockerClient, base_image: str, volume: str):
@@ -83,9 +83,9 @@ def test_a_home_of_many_names(
         read.append(logs(*args, **options))
         return read[-1]
 
-    def remove_logged(made: Any, **options: Any) -> None:
-        logged.append(Path(engine.api.inspect_container(made)["LogPath"]).stat().st_size)
-        remove(made, **options)
+    def remove_logged(container: Any, **options: Any) -> None:
+        logged.append(Path(engine.api.inspect_container(container)["LogPath"]).stat().st_size)
+        remove(container, **options)
 
     monkeypatch.setattr(engine.api, "logs", read_logs)
     monkeypatch.setattr(engine.api, "remove_container", remove_logged)
@@ -103,15 +103,15 @@ def test_a_container_that_measures_is_small(
     engine: docker.DockerClient, base_image: str, volume: str, monkeypatch: pytest.MonkeyPatch
 ):
     """It has limits of memory, log and processes; what takes too long says nothing of the home."""
-    seen: list[Any] = []
+    containers: list[Any] = []
 
-    def never(made: Any, timeout: float) -> None:
-        seen.append(engine.api.inspect_container(made)["HostConfig"])
+    def never(container: Any, timeout: float) -> None:
+        containers.append(engine.api.inspect_container(container)["HostConfig"])
         raise ReadTimeout(f"{timeout} s")
 
     monkeypatch.setattr(engine.api, "wait", never)
     assert measure_volume(engine.api, base_image, volume, volume, 1) is None
-    (host,) = seen
+    (host,) = containers
     assert 0 < host["Memory"] == host["MemorySwap"] < 2**30
     assert host["LogConfig"]["Config"] == {"max-size": "64k", "max-file": "1"}
     assert host["PidsLimit"] == 16
@@ -124,10 +124,10 @@ def test_what_a_hub_left_is_removed_by_the_next_measurement(
 ):
     """Of one that died meanwhile; one that may still measure stays."""
     labels = {"miglab.lab": volume, home_volume.MEASURES_LABEL: volume}
-    left = engine.containers.create(base_image, ["true"], labels=labels)
+    stale = engine.containers.create(base_image, ["true"], labels=labels)
     home_volume.remove_stale_measurements(engine.api, volume)
-    left.reload()
+    stale.reload()
     monkeypatch.setattr(home_volume, "MEASURE_TIMEOUT_S", -1)
     home_volume.remove_stale_measurements(engine.api, volume)
     with pytest.raises(docker.errors.NotFound):
-        left.reload()
+        stale.reload()
