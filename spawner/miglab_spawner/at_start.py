@@ -30,7 +30,7 @@ def call_at_start(c: Any, addition: Addition) -> None:
 
 
 def _init_with_additions(app: Any) -> None:
-    """JupyterHub's first step after its configuration, in 5.5 as in 6.1; it has no hook there."""
+    """Run the additions before JupyterHub's first step after its configuration (5.5 and 6.1)."""
     for addition in app.config[SECTION].get("additions", ()):
         addition(app)
     _init_internal_ssl(app)

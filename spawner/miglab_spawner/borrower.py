@@ -39,7 +39,7 @@ RESULT_LIMIT = 16 << 20
 
 
 class OutputTooLarge(Exception):
-    """A job said more than `RESULT_LIMIT`."""
+    """A job wrote more than `RESULT_LIMIT`."""
 
 
 class RunnerFailed(Exception):
@@ -53,27 +53,27 @@ class SliceRunner(Protocol):
     """
 
     async def create(self) -> str:
-        """Make it without starting anything of a student's; returns the holder's name."""
+        """Create it without starting a student's code; return the holder's name."""
 
     async def start(self) -> None:
         """Start it, once the pool has accepted its holder."""
 
     async def send(self, order: bytes) -> None:
-        """Give it a job: one line."""
+        """Send it a job: one line."""
 
     async def read(self) -> bytes:
-        """The next line, without its end; empty once the runner has ended.
+        """Return the next line, without its newline; empty once the runner has ended.
 
         Raises:
             TooMuchSaid: a line is longer than `RESULT_LIMIT`.
         """
 
     async def end(self) -> None:
-        """End it, whatever it does; already gone is fine."""
+        """End it, whatever it does; nothing happens if it has ended."""
 
 
 async def lines(runner: SliceRunner) -> AsyncIterator[bytes]:
-    """What the runner says, until it has ended.
+    """Yield the runner's output lines until it has ended.
 
     Raises:
         TooMuchSaid: all together are longer than `RESULT_LIMIT`.
@@ -96,7 +96,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Loan:
-    """What is borrowed, and the runner that has it."""
+    """Borrowed slices, and the runner that holds them."""
 
     requested_shape: str
     lease: LeaseView
@@ -104,7 +104,7 @@ class Loan:
 
     @property
     def has_time(self) -> bool:
-        """Whether another order may be given to it: not once half of the borrow is over.
+        """Whether another order may start: only in the first half of the lease.
 
         Else whoever measures often is cut off in a measurement that a new lease had time for.
         """
@@ -113,7 +113,7 @@ class Loan:
 
 
 class Borrower:
-    """See the module.
+    """Runs one server's measurements, one at a time, on borrowed slices.
 
     Args:
         user_name: how the hub calls the server's user now.
@@ -147,7 +147,7 @@ class Borrower:
         self._next = asyncio.Event()
 
     async def run(self, shape: str, order: bytes, write_line: LineWriter) -> None:
-        """Run one job; its lines are said as they come, the last one says how it ended.
+        """Run one job, and write its lines as they come; the last one says how it ended.
 
         Cancelled, because its student hung up, it ends the runner and gives back what it had.
         """
@@ -170,7 +170,7 @@ class Borrower:
             self._runs.discard(task)
 
     async def end(self) -> None:
-        """End whatever runs, waits or lingers; the server is gone, or about to."""
+        """End all runs, waiting or lingering ones too, because the server ends."""
         runs = set(self._runs)
         for run in runs:
             run.cancel()
@@ -203,7 +203,7 @@ class Borrower:
         raise RunnerFailed("the runner ended without a word")
 
     async def _failure_reason(self, error: Exception) -> tuple[str, str]:
-        """What a student is told, by a word for machines and in words; the rest is in the log."""
+        """Return reason and message for the student; log the details."""
         if isinstance(error, RefusedByBackend):
             return error.reason, error.message
         log.warning("%s's measurement: %s %s", self._user_name(), type(error).__name__, error)
@@ -218,7 +218,7 @@ class Borrower:
         return "runner-ended", end_reason or "The runner ended without a word. Run the cell again."
 
     async def _lease_end_reason(self) -> str:
-        """Why the lease ended, where that is why the runner did."""
+        """Return why the lease ended, if that ended the runner; else empty."""
         if self._loan is None:
             return ""
         try:
@@ -231,7 +231,7 @@ class Borrower:
     # -- borrowing ----------------------------------------------------------------------------
 
     async def _obtain_loan(self, shape: str, write_line: LineWriter) -> Loan:
-        """The runner for a shape: the one that lingers, or a new one."""
+        """Return the lingering loan of this shape, or a new one."""
         loan = self._loan
         if loan is not None and loan.requested_shape == shape and loan.has_time:
             await write_line(_grant_line(loan.lease))
@@ -281,7 +281,7 @@ class Borrower:
         await self._give_back("measured")
 
     async def _is_lease_needed(self) -> bool:
-        """Whether somebody waits for what lingers, or it is over; unknown is neither."""
+        """Whether somebody waits for the lingering slices, or the lease is over."""
         if self._loan is None:
             return True
         try:
@@ -291,7 +291,7 @@ class Borrower:
         return lease.others_wait > 0 or lease.state not in IN_USE
 
     async def _stop_lingering(self) -> None:
-        """The next order is here; what is being given back already is first."""
+        """Stop lingering, since an order has come; finish a release that has begun."""
         self._next.set()
         for task in (self._lingering, self._ending):
             if task is not None:
@@ -300,7 +300,7 @@ class Borrower:
         self._lingering = self._ending = None
 
     async def _end_loan(self, reason: str) -> None:
-        """Give back to the end, also where whoever waits for it goes."""
+        """Give everything back, even if the caller is cancelled meanwhile."""
         self._ending = asyncio.create_task(self._give_back(reason))
         await asyncio.shield(self._ending)
 
@@ -332,7 +332,7 @@ def _queue_line(ticket: TicketView) -> bytes:
 
 
 def _refusal_line(reason: str, message: str) -> bytes:
-    """Why there is no result, as the last line of a run."""
+    """Return the last line of a run without a result: why there is none."""
     return REFUSED + json.dumps({"reason": reason, "message": message}).encode()
 
 

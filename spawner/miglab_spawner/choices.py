@@ -42,15 +42,15 @@ class ChoiceMixin(BackendHooks):
         return lambda _spawner, _options: None
 
     def read_form(self, formdata: Mapping[str, list[str]]) -> dict[str, Any]:
-        """The options in the spawn page's form; a class with a form of its own adds its own."""
+        """Return the options of the spawn page's form; subclasses add those of their own form."""
         return dict(spawn_page.from_form(formdata))
 
     async def base_form(self) -> str:
-        """The base spawner's own form, shown below ours."""
+        """Return the base spawner's own form, which is shown below ours."""
         return ""
 
     async def render_spawn_page(self) -> str:
-        """The spawn page: what the backend offers now, or why it offers nothing."""
+        """Return the spawn page: what the backend offers now, or why it offers nothing."""
         try:
             offers, status = await self._offers(), await self._server_status()
         except RefusedByBackend as refused:
@@ -80,7 +80,7 @@ class ChoiceMixin(BackendHooks):
         return SpawnChoice(shape, await self._course_for(shape, choice.course))
 
     async def _borrow_choice(self, course_name: str) -> SpawnChoice:
-        """A course that lends: the one that was asked for, or the first of the user's."""
+        """Return the choice to borrow, in the requested course or the first that lends slices."""
         lending = [course for course in (await self._offers()).courses if course.borrow]
         candidates = [course for course in lending if course_name in ("", course.course)]
         if not candidates:
@@ -123,18 +123,18 @@ class ChoiceMixin(BackendHooks):
         return await self.backend.server_status(self.user.name, self.name)
 
     def _last_choice(self) -> SpawnChoice:
-        """What this user chose last; empty if nothing was, or nothing that can be read."""
+        """Return the user's last choice; empty if there is none, or it cannot be read."""
         try:
             return spawn_page.parse_choice(self.user_options)
         except spawn_page.BadChoice:
             return SpawnChoice()
 
     def _next_shape(self) -> str:
-        """What a start without another choice would ask for."""
+        """Return the shape that the next start requests, if nothing else is chosen."""
         return self._last_choice().shape or self.default_shape
 
     def _save_choice(self, options: Mapping[str, Any]) -> None:
-        """Save other options than the start began with."""
+        """Save options in place of those that the start began with."""
         self.user_options = dict(options)
         if self.orm_spawner is not None:
             self.orm_spawner.user_options = dict(options)

@@ -49,7 +49,7 @@ _STARTS = StartTurns(max(1, (os.cpu_count() or 1) // 2), longest_s=3.0, longest_
 
 
 def _table_or_empty(extra: Any) -> dict[str, Any]:
-    """What a site adds, where it is a table and no function."""
+    """Return a site's additions; empty where they are a function and not a table."""
     return dict(extra) if isinstance(extra, Mapping) else {}
 
 
@@ -113,7 +113,7 @@ class MIGDockerSpawner(PoolSpawnerMixin, ServerNetworks, DockerSpawner):
 
     @property
     def escaped_name(self) -> str:
-        """What ``{username}`` stands for in the names of volumes and containers.
+        """Return what ``{username}`` stands for in the names of volumes and containers.
 
         As DockerSpawner, but of the home's name: that of the user may be another's by now.
         """
@@ -122,16 +122,16 @@ class MIGDockerSpawner(PoolSpawnerMixin, ServerNetworks, DockerSpawner):
     # The spawn page: DockerSpawner's own choice of an image stays.
 
     def read_form(self, formdata: Mapping[str, list[str]]) -> dict[str, Any]:
-        """The choice of a shape, and DockerSpawner's of an image."""
+        """Return the options of a form: the shape, and the image that DockerSpawner offers."""
         options = dict(DockerSpawner._default_options_from_form(self)(formdata))
         return {**options, **super().read_form(formdata)}
 
     async def base_form(self) -> str:
-        """DockerSpawner's image form, where there is more than one image."""
+        """Return DockerSpawner's form for choosing an image, where there are several."""
         return str(DockerSpawner._default_options_form(self))
 
     async def measure_home(self) -> home_size.HomeUse | None:
-        """Of the home volume; an engine that starts no container is no reason to refuse a start."""
+        """Measure the home volume; an engine that cannot measure it is no reason to refuse."""
         if not self._has_home_volume:
             return home_size.HomeUse()
         volume = self.format_volume_name(self.home_volume, self)
@@ -146,13 +146,13 @@ class MIGDockerSpawner(PoolSpawnerMixin, ServerNetworks, DockerSpawner):
 
     @property
     def _has_home_volume(self) -> bool:
-        """Whether the home is our volume: the site names no storage, and switched it not off."""
+        """Whether the home is a volume of ours: the site names no storage of its own."""
         return bool(self.home_volume) and not self.volumes and not self.mounts
 
     # Attach, then start.
 
     async def start(self) -> Any:
-        """As the mixin; what the engine raises is told in words."""
+        """Start as the mixin does, and explain errors of the engine to the student."""
         try:
             return await super().start()
         except ENGINE_ERRORS as error:
@@ -165,15 +165,16 @@ class MIGDockerSpawner(PoolSpawnerMixin, ServerNetworks, DockerSpawner):
             raise
 
     async def keep_home_name(self) -> None:
-        """As the mixin; the container that is made now goes by it as well."""
+        """Keep the name as the mixin does, and name the next container after it."""
         await super().keep_home_name()
         if not self.object_id:
             self.object_name = self._object_name_default()
 
     async def prepare(self) -> None:
-        """Clear a leftover that has, or must not have, a slice, or never ran; ready the network.
+        """Remove a leftover container whose slices are not this start's, and prepare the network.
 
-        What goes under the server's name and is not marked as this server's is left alone.
+        A leftover that never ran is removed as well.  A container of the server's name without the
+        server's labels is left alone.
         """
         leftover = await self._inspect(self.object_name)
         if leftover is None or leftover["Id"] != self.object_id:
@@ -194,7 +195,7 @@ class MIGDockerSpawner(PoolSpawnerMixin, ServerNetworks, DockerSpawner):
         self.object_id = ""
 
     async def create_object(self) -> Any:
-        """As DockerSpawner, with slices, labels, limits and hardening added."""
+        """Create the container as DockerSpawner does, with slices, labels, limits and hardening."""
         site_create = await self._evaluate(self.extra_create_kwargs)
         site_host = await self._evaluate(self.extra_host_config)
         own_labels = escape_braces(self._labels.as_labels())
@@ -208,7 +209,7 @@ class MIGDockerSpawner(PoolSpawnerMixin, ServerNetworks, DockerSpawner):
             return await self._create_container()
 
     async def _create_container(self) -> Any:
-        """As DockerSpawner; a leftover of this server gives way, anything else keeps the name.
+        """Create the container; a leftover of this server is removed if it has the name.
 
         Raises:
             NotStarted: the name is taken by a container that is not this server's.
@@ -225,7 +226,7 @@ class MIGDockerSpawner(PoolSpawnerMixin, ServerNetworks, DockerSpawner):
         return await super().create_object()
 
     async def start_object(self) -> None:
-        """The fence, then the start, then a look whether the slices are there."""
+        """Attach the container to its lease, start it, and check that it has its slices."""
         await self.attach(container_holder(self.container_id))
         async with _STARTS.turn():
             await super().start_object()
@@ -233,13 +234,13 @@ class MIGDockerSpawner(PoolSpawnerMixin, ServerNetworks, DockerSpawner):
         await self.announce_running()
 
     async def _hook_driver(self) -> str:
-        """What the engine calls NVIDIA's hook today: since the last start it may be a newer one."""
+        """Return the name by which the engine knows NVIDIA's hook; an upgrade may change it."""
         if self.grant is None:
             return ""
         return driver_for(str((await self.docker("version"))["Version"]))
 
     async def _check_slices(self) -> None:
-        """While the server itself starts up.
+        """Check that the container has its slices, while the server itself starts up.
 
         Raises:
             NotStarted: the container has not exactly the slices of the lease, or nobody can tell.
@@ -255,7 +256,7 @@ class MIGDockerSpawner(PoolSpawnerMixin, ServerNetworks, DockerSpawner):
             raise self._slices_missing(missing) from None
 
     def get_env(self) -> dict[str, str]:
-        """DockerSpawner's environment, what the server holds, and no GPU but that."""
+        """Return DockerSpawner's environment, with the leased GPUs and no others."""
         env = gpu_environment(super().get_env(), self.grant)
         if self.harden:
             limits = self._with_site_limits(self.limits, _table_or_empty(self.extra_host_config))
@@ -264,7 +265,7 @@ class MIGDockerSpawner(PoolSpawnerMixin, ServerNetworks, DockerSpawner):
 
     @property
     def volume_binds(self) -> dict[str, dict[str, str]]:
-        """DockerSpawner's, or the home volume where the site names no storage."""
+        """Return DockerSpawner's binds, and the home volume where the site names no storage."""
         binds: dict[str, dict[str, str]] = super().volume_binds
         if self._has_home_volume:
             volume = self.format_volume_name(self.home_volume, self)
@@ -272,7 +273,7 @@ class MIGDockerSpawner(PoolSpawnerMixin, ServerNetworks, DockerSpawner):
         return binds
 
     async def _find_home(self) -> str:
-        """Where the home volume belongs in a container of this image.
+        """Return where the home volume is mounted in a container of this image.
 
         Raises:
             NotStarted: nobody knows, and what students write elsewhere ends with the container.
@@ -293,7 +294,7 @@ class MIGDockerSpawner(PoolSpawnerMixin, ServerNetworks, DockerSpawner):
     # Its end.
 
     async def poll(self) -> Any:
-        """As DockerSpawner; with a lease, an engine that does not answer properly means: alive."""
+        """Poll as DockerSpawner does; with a lease, an error of the engine means: alive."""
         try:
             return await super().poll()
         except ENGINE_ERRORS as error:
@@ -303,7 +304,7 @@ class MIGDockerSpawner(PoolSpawnerMixin, ServerNetworks, DockerSpawner):
             return None
 
     async def get_object(self) -> Any:
-        """As DockerSpawner, but what only goes by the server's name is not the server.
+        """Return the server's container as DockerSpawner does, but never one by its name alone.
 
         With a lease, only Docker's 404 means gone: DockerSpawner reads an HTTP 500 as gone as well,
         and forgets the id.
@@ -338,13 +339,13 @@ class MIGDockerSpawner(PoolSpawnerMixin, ServerNetworks, DockerSpawner):
         )
 
     async def stop(self, now: bool = False) -> None:
-        """As DockerSpawner; nothing to do where nothing was created."""
+        """Stop as DockerSpawner does; do nothing if no container was created."""
         if self.object_id or await self.get_object():
             await super().stop(now)
             await self._drop_network()
 
     async def remove_object(self) -> None:
-        """As DockerSpawner; with a lease, also one that still runs, and not before it is gone."""
+        """Remove the container; with a lease also a running one, and wait until it is gone."""
         if self.grant is None:
             await super().remove_object()
             await self._end_orphaned_processes(self.object_id)
@@ -369,7 +370,7 @@ class MIGDockerSpawner(PoolSpawnerMixin, ServerNetworks, DockerSpawner):
             self.log.warning("Could not end %s; the pool will look: %s", holder, error)
 
     async def run_post_stop_hook(self) -> None:
-        """As the mixin; then ``remove`` is the site's again."""
+        """Run the hook as the mixin does, then restore the site's ``remove``."""
         try:
             await super().run_post_stop_hook()
         finally:
@@ -377,7 +378,7 @@ class MIGDockerSpawner(PoolSpawnerMixin, ServerNetworks, DockerSpawner):
                 self.remove, self._configured_remove = self._configured_remove, None
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """As DockerSpawner; a server with a lease will be removed."""
+        """Load the state; a container with a lease will be removed after its end."""
         super().load_state(state)
         if self.grant is not None:
             self._force_removal()
@@ -385,7 +386,7 @@ class MIGDockerSpawner(PoolSpawnerMixin, ServerNetworks, DockerSpawner):
     # What its measurements borrow.
 
     def make_runner(self, lease: LeaseView) -> SliceRunner:
-        """A container of the same image, limits and hardening, without network, home and token."""
+        """Return a runner: a container like the server's, without network, home and token."""
         loan = SavedLease.from_lease(lease)
         # The site's own additions, where they are plain tables: a function is for a server.
         extras = (self.extra_create_kwargs, self.extra_host_config)
@@ -405,7 +406,7 @@ class MIGDockerSpawner(PoolSpawnerMixin, ServerNetworks, DockerSpawner):
     # The site's settings, and ours.
 
     def _force_removal(self) -> None:
-        """A stopped container would start again with its old slice."""
+        """Set ``remove``: a stopped container would start again with its old slice."""
         if self.remove:
             return
         self._configured_remove, self.remove = False, True
@@ -421,7 +422,7 @@ class MIGDockerSpawner(PoolSpawnerMixin, ServerNetworks, DockerSpawner):
     def _soft_host_config(
         self, limits: ContainerLimits, site_host: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """The site's host configuration over ours, if we harden at all."""
+        """Return our limits and hardening, overridden by the site's host configuration."""
         if not self.harden:
             return dict(site_host)
         limits = self._with_site_limits(limits, site_host)
@@ -433,7 +434,7 @@ class MIGDockerSpawner(PoolSpawnerMixin, ServerNetworks, DockerSpawner):
 
     @contextmanager
     def _temporary_traits(self, **values: Any) -> Iterator[None]:
-        """These traits for the time of a call; DockerSpawner reads them and nothing else does."""
+        """Set traits for the time of a call, in which DockerSpawner reads them."""
         before = {name: getattr(self, name) for name in values}
         for name, value in values.items():
             setattr(self, name, value)

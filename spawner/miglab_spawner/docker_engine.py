@@ -49,12 +49,12 @@ class EngineCalls(LoggingConfigurable):
 
     @property
     def executor(self) -> ThreadPoolExecutor:
-        """The Docker threads, one set for all users."""
+        """Return the threads for calls of the engine, one set for all users."""
         return _threads("docker", self.docker_workers)
 
     @property
     def measurement_threads(self) -> ThreadPoolExecutor:
-        """Threads in which homes are measured: that may take long, and delays nothing else."""
+        """Return the threads that measure homes, which may take long."""
         return _threads("homes", _MEASUREMENTS)
 
     @default("client_kwargs")
@@ -62,7 +62,7 @@ class EngineCalls(LoggingConfigurable):
         return {"max_pool_size": self.docker_workers}
 
     async def _inspect(self, name: str) -> dict[str, Any] | None:
-        """The container, or None for Docker's 404; every other answer raises."""
+        """Return Docker's inspect of a container, or None for its 404; other errors raise."""
         try:
             inspected: dict[str, Any] = await self.docker("inspect_container", name)
         except APIError as error:
@@ -86,7 +86,7 @@ class EngineCalls(LoggingConfigurable):
                 return
 
     async def _end_orphaned_processes(self, container: str) -> None:
-        """End what the engine may have forgotten of it; with a lease the pool sees to that."""
+        """End processes of a container that the engine has lost; the pool does so for leases."""
         holder = container_holder(container)
         await asyncio.wrap_future(self.executor.submit(kill_processes_of, holder))
 
@@ -96,7 +96,7 @@ class EngineCalls(LoggingConfigurable):
         *args: Any,
         executor: ThreadPoolExecutor | None = None,
     ) -> Answer:
-        """Call with a client of the engine, in a thread: to make one asks the engine as well."""
+        """Call a function with a client of the engine, in a thread; making a client blocks too."""
         loop = asyncio.get_running_loop()
         threads = executor or self.executor
         return await loop.run_in_executor(threads, lambda: call(self.client, *args))

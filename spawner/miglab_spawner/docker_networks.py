@@ -86,7 +86,7 @@ class ServerNetworks(EngineCalls):
         self._checked_networks.add(self.network_name)
 
     async def _remove_unused_networks(self) -> None:
-        """Now and then, whatever stayed behind; a failure delays no start."""
+        """Remove networks that servers left behind, every ten minutes; failures delay no start."""
         cls = ServerNetworks
         if time.monotonic() - cls._networks_swept_at < _SWEEP_S:
             return

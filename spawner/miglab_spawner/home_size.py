@@ -42,12 +42,12 @@ class HomeUse:
 
 
 def max_files(limit_gib: float) -> int:
-    """How many files a home of this limit may hold."""
+    """Return how many files a home of this limit may hold."""
     return int(limit_gib * FILES_PER_GIB)
 
 
 def size_problem(use: HomeUse, limit_gib: float) -> str:
-    """What the owner is told; empty where the home is within the limit.
+    """Return what exceeds the limit, for the owner; empty if nothing does.
 
     Args:
         use: what lies in the home.
@@ -69,7 +69,7 @@ def size_problem(use: HomeUse, limit_gib: float) -> str:
 
 
 def parse_use(printed: str) -> HomeUse | None:
-    """What the container that measures a volume printed; None where it did not come to an end.
+    """Parse the output of a measuring container; None if it is incomplete.
 
     A line with the number of files and the KiB; after it, where that is too much, a line for each
     of the largest, KiB and path, whose names may be anything but a line's end.
@@ -84,7 +84,7 @@ def parse_use(printed: str) -> HomeUse | None:
 
 
 def measure_folder(home: str | os.PathLike[str], limit_gib: float) -> HomeUse:
-    """What lies in a home that this process can read; follows no link.
+    """Measure a folder that this process can read; links are not followed.
 
     What vanishes meanwhile or cannot be read counts nothing.
     """

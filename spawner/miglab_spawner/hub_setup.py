@@ -88,7 +88,7 @@ def add_user_scopes(app: Any, *scopes: str) -> None:
 
 @dataclass(frozen=True)
 class PoolService:
-    """Adds the pool as a service of the hub, with its role, and lets every user open its pages."""
+    """Adds the pool as a service of the hub, with its role and the users' right to its pages."""
 
     origin: str
     token_file: Path
@@ -120,7 +120,7 @@ class PoolService:
 
 
 def pool_service(origin: str, token: str) -> dict[str, Any]:
-    """The pool as a service of the hub: its pages behind the proxy, people signed in by OAuth.
+    """Return the pool as a service of the hub, behind the proxy and with OAuth.
 
     Args:
         origin: of its management listener, as hub and proxy reach it.
@@ -137,7 +137,7 @@ def pool_service(origin: str, token: str) -> dict[str, Any]:
 
 
 def _add_role(app: Any, role: dict[str, Any]) -> None:
-    """Add a role; to one of that name that the site has, what it lacks."""
+    """Add a role, or extend the site's role of that name."""
     site_role = _find_by_name(role["name"], app.load_roles)
     lists = {key: _merge_names(site_role.get(key, ()), role[key]) for key in ("scopes", "services")}
     other_roles = [other for other in app.load_roles if other is not site_role]
@@ -145,7 +145,7 @@ def _add_role(app: Any, role: dict[str, Any]) -> None:
 
 
 def _find_by_name(name: str, items: list[dict[str, Any]]) -> dict[str, Any]:
-    """The role or service of that name; empty if the site has none."""
+    """Return the role or service of that name; empty if the site has none."""
     return next((item for item in items if item.get("name") == name), {})
 
 
@@ -154,7 +154,7 @@ def _merge_names(present: Iterable[str], added: Iterable[str]) -> list[str]:
 
 
 def exclude_waiting_servers() -> None:
-    """Count no server that waits for a slice towards ``active_server_limit``.
+    """Exclude servers that wait for a slice from ``active_server_limit``.
 
     Nor towards ``concurrent_spawn_limit``: a waiting student uses nothing that these protect, and
     would keep others from servers that could start at once.  JupyterHub asks here for both.

@@ -30,12 +30,12 @@ class SelfHandler(SelfAPIHandler):
     """JupyterHub's ``api/user``, which also says who a user is, whatever they are called."""
 
     def user_model(self, user: Any) -> dict[str, Any]:
-        """As JupyterHub, with the identity."""
+        """Return JupyterHub's model of the user, with the user id."""
         return {**super().user_model(user), USER_ID_KEY: user_id_of(self.db, user.id)}
 
 
 class UserHandler(UserAPIHandler):
-    """JupyterHub's ``api/users/:user``, for users whose servers do something."""
+    """JupyterHub's ``api/users/:user``, also for users with active servers."""
 
     @needs_scope("delete:users")
     async def delete(self, user_name: str) -> None:
@@ -52,7 +52,7 @@ class UserHandler(UserAPIHandler):
 
     @needs_scope("admin:users")
     async def patch(self, user_name: str) -> None:
-        """As JupyterHub; who is renamed keeps what their running servers may, and the pool knows.
+        """Rename as JupyterHub does, and pass the new name on to tokens and pool.
 
         A pool that does not answer is told by the next start, or the next look at the spawn page.
 
@@ -108,7 +108,7 @@ def _refuse_impossible_rename(user: Any) -> None:
 
 
 def _rename_in_token(db: Any, spawner: Any, old_name: str) -> None:
-    """Let a server's token name the server by its user's name of now."""
+    """Replace the user's old name in the scopes of a server's token."""
     token = orm.APIToken.find(db, spawner.api_token) if spawner.api_token else None
     if token is None:
         return
@@ -118,7 +118,7 @@ def _rename_in_token(db: Any, spawner: Any, old_name: str) -> None:
 
 
 def replace_user_handlers() -> None:
-    """Put our handlers in the place of JupyterHub's, which knows no setting for that."""
+    """Replace JupyterHub's handlers of users by ours; JupyterHub has no setting for that."""
     handlers = {SelfAPIHandler: SelfHandler, UserAPIHandler: UserHandler}
     apihandlers.default_handlers[:] = [
         (path, handlers.get(handler, handler), *arguments)

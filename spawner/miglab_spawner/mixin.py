@@ -83,7 +83,7 @@ class MIGSpawnerMixin(ChoiceMixin):
 
     @property
     def news(self) -> str:
-        """Why the last server ended, for the hub's pages; empty if there is nothing to say."""
+        """Return why the last server ended, for the hub's pages; empty without a reason."""
         return self._news
 
     def token_has_scope(self) -> bool:
@@ -93,19 +93,19 @@ class MIGSpawnerMixin(ChoiceMixin):
         return token is not None and needed in get_scopes_for(token)
 
     def show_on_next_spawn_page(self, news: str) -> None:
-        """Show this on the user's next spawn page: why the server ended."""
+        """Show on the user's next spawn page why the server ended."""
         self._news = news
         self.log.warning("%s's server: %s", self.user.name, news)
 
     @property
     def user_id(self) -> str:
-        """Who the server's user is, whatever they are called."""
+        """Return the id of the server's user, which a rename does not change."""
         if not self._user_id:
             self._user_id = user_id_of(self.user.db, self.user.id)
         return self._user_id
 
     async def report_user_name(self) -> None:
-        """Let the backend know how the user is called now; any question about them says it."""
+        """Tell the backend the user's new name, which any request about the user carries."""
         try:
             await self._server_status()
         except BackendError as error:
@@ -126,7 +126,7 @@ class MIGSpawnerMixin(ChoiceMixin):
         return with_lease_scope(proposal["value"])
 
     def run_pre_spawn_hook(self) -> Any:
-        """Raise a `start_timeout` that would cut the wait short, then run the site's hook."""
+        """Raise `start_timeout` if it would end the wait early, then run the site's hook."""
         needed = self._derived_start_timeout()
         if self.start_timeout < needed and needs_slice(self._next_shape()):
             self.log.info("start_timeout raised to %d s: waiting counts into it", needed)
@@ -153,7 +153,7 @@ class MIGSpawnerMixin(ChoiceMixin):
             self._events.close()
 
     async def progress(self) -> AsyncIterator[dict[str, int | str]]:
-        """The events of this start, for JupyterHub's progress page."""
+        """Yield the events of this start, for JupyterHub's progress page."""
         async for event in self._events.read():
             yield {"progress": event.pct, "message": event.message}
 
@@ -184,7 +184,7 @@ class MIGSpawnerMixin(ChoiceMixin):
         return address
 
     def _require_token_scope(self) -> None:
-        """Refuse a server that could never report its activity.
+        """Refuse a server whose token cannot report activity.
 
         Raises:
             NotStarted: its token lacks the scope.
@@ -193,7 +193,7 @@ class MIGSpawnerMixin(ChoiceMixin):
             raise self._not_started(TOKEN_LACKS_SCOPE, "token-lacks-scope", 503)
 
     async def _check_home(self) -> None:
-        """A full home is told before the wait for a slice, not after it.
+        """Refuse a start whose home is too large, before it waits for a slice.
 
         Raises:
             NotStarted: the home is too large, or too slow to be measured.
@@ -225,7 +225,7 @@ class MIGSpawnerMixin(ChoiceMixin):
     # Its wait for the slices.
 
     async def _lease_for(self, new_ticket: TicketView) -> LeaseView | None:
-        """The lease, once it is there; None: the student goes on without a GPU."""
+        """Wait for the lease; None if the student goes on without a GPU."""
         self._wait = waiting.Wait(self, self._report, keeps_ticket=self.keeps_ticket)
         ticket = await self._wait.wait_until_over(new_ticket)
         if ticket is None:
@@ -240,7 +240,7 @@ class MIGSpawnerMixin(ChoiceMixin):
         raise self._not_started(message, ticket.reason or ticket.state.value, 503)
 
     async def attend_ticket(self, ticket: int) -> TicketView:
-        """For the wait: the ticket when it has changed, or after a while.
+        """Return the ticket when it has changed, or after a while (`waiting.TicketQueue`).
 
         Raises:
             RefusedByBackend: the student has left its course, so the ticket is over.
@@ -252,7 +252,7 @@ class MIGSpawnerMixin(ChoiceMixin):
         return attended
 
     async def request_shape(self, shape: str) -> TicketView:
-        """For the wait: another shape, granted at once; this server's choice from now on."""
+        """Request another shape, granted at once, and save it as the choice."""
         request = self._request_for(shape, only_if_free=True)
         ticket = await self._patiently(lambda: self.backend.request(request))
         self._shape = shape
@@ -260,17 +260,17 @@ class MIGSpawnerMixin(ChoiceMixin):
         return ticket
 
     async def confirm_waiting(self, ticket: TicketView) -> TicketView:
-        """For the wait: asking for the same again says that the student still waits."""
+        """Request the same shape again, which confirms that the student still waits."""
         request = self._request_for(ticket.shape, course=ticket.course)
         return await self._patiently(lambda: self.backend.request(request))
 
     async def cancel_ticket(self, ticket: int) -> TicketView:
-        """For the wait: the ticket, cancelled."""
+        """Cancel the ticket and return it."""
         return await self.backend.cancel(ticket)
 
     @asynccontextmanager
     async def _keep_position(self) -> AsyncIterator[None]:
-        """Attend the ticket that waits on until the server is there to do so itself."""
+        """Attend the waiting ticket until the server can attend it by itself."""
         ticket = self._wait.background_ticket if self._wait else None
         if ticket is None:
             yield
@@ -290,7 +290,7 @@ class MIGSpawnerMixin(ChoiceMixin):
             await asyncio.sleep(ATTEND_S)
 
     async def _patiently(self, call: Callable[[], Awaitable[Answer]]) -> Answer:
-        """A call that may be made twice, made until the pool answers or patience ends."""
+        """Repeat an idempotent call until the backend answers or `patience_s` is over."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.patience_s
         while True:
@@ -320,7 +320,7 @@ class MIGSpawnerMixin(ChoiceMixin):
     # What a student does while the server waits, or runs.
 
     async def waiting_status(self) -> dict[str, Any] | None:
-        """What the waiting page is told; None while this start waits for no slice."""
+        """Return the data of the waiting page; None while this start does not wait."""
         ticket = self._wait.ticket if self._wait else None
         if ticket is None:
             return None
@@ -336,7 +336,7 @@ class MIGSpawnerMixin(ChoiceMixin):
         )
 
     async def switch_to(self, shape: str) -> None:
-        """Let the start that waits go on with `CPU`, another shape, or not at all (empty).
+        """Continue the waiting start with `CPU` or another shape, or cancel it (empty).
 
         Raises:
             RefusedByBackend: it does not wait (any more), or the pool cannot grant the shape in one
@@ -348,7 +348,7 @@ class MIGSpawnerMixin(ChoiceMixin):
         await self._wait.change_to(shape)
 
     def options_without_gpu(self) -> dict[str, Any]:
-        """The options with which a server that holds a slice is started again without one.
+        """Return the options that restart a server with a slice without one.
 
         Raises:
             RefusedByBackend: it holds none.
@@ -380,13 +380,13 @@ class MIGSpawnerMixin(ChoiceMixin):
     # While it runs, and its end.
 
     async def poll(self) -> Any:
-        """None (alive) while waiting and starting; then what the base spawner says."""
+        """Return None (alive) while waiting and starting, then the base spawner's answer."""
         if self._is_starting:
             return None
         return await super().poll()
 
     async def poll_and_notify(self) -> Any:
-        """As the base; but nobody goes on while the hub is not yet done with a server that ended.
+        """Poll as the base does, one caller at a time, until the end has been handled.
 
         JupyterHub 6 gives its callbacks to whoever notices the end first.  While the proxy was slow
         to forget the dead server, a second caller, the student's next start, did not wait for them,
@@ -413,7 +413,7 @@ class MIGSpawnerMixin(ChoiceMixin):
     # State and environment.
 
     def clear_state(self) -> None:
-        """As the base; the grant stays: only `run_post_stop_hook` gives it back.
+        """Clear the base's state; the grant stays until `run_post_stop_hook` gives it back.
 
         JupyterHub calls this at the beginning of every start, too: there the events begin anew.
         """
@@ -422,7 +422,7 @@ class MIGSpawnerMixin(ChoiceMixin):
             self._events = waiting.ProgressEvents()
 
     def get_state(self) -> dict[str, Any]:
-        """The base's state; with a key of ours only while there is a grant or news."""
+        """Return the base's state, with a key of ours while there is a grant or news."""
         state: dict[str, Any] = super().get_state()
         saved: dict[str, Any] = {"news": self._news} if self._news else {}
         grant = self.saved_grant()
@@ -435,7 +435,7 @@ class MIGSpawnerMixin(ChoiceMixin):
         return state
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """As the base; and the grant, when there was one."""
+        """Load the base's state, and the grant if there was one."""
         super().load_state(state)
         saved = state.get(STATE_KEY, {})
         self._news = saved.get("news", "")
@@ -446,7 +446,7 @@ class MIGSpawnerMixin(ChoiceMixin):
                 self.restore_grant(saved)
 
     def get_env(self) -> dict[str, str]:
-        """The base's environment, and what the server holds."""
+        """Return the base's environment, with shape and course of the server."""
         env: dict[str, str] = super().get_env()
         env["MIGLAB_SHAPE"] = self._shape or CPU
         env["MIGLAB_COURSE"] = self._course

@@ -23,7 +23,7 @@ LARGEST = 64 * 2**20  # a notebook with its pictures; what is larger is the stud
 
 @dataclass(frozen=True)
 class CopyResult:
-    """What one run did, as paths relative to the target."""
+    """The result of a copy, as paths relative to the target."""
 
     new: tuple[str, ...] = ()
     updated: tuple[str, ...] = ()
@@ -64,7 +64,7 @@ def copy_new(source: Path, target: Path) -> CopyResult:
 
 
 def decide_outcome(target: Path, name: str, new_digest: str, delivered: str | None) -> str:
-    """``new``, ``same``, ``updated``, or ``kept`` for what is the student's.
+    """Return ``new``, ``same``, ``updated``, or ``kept`` for a student's own version.
 
     Args:
         target: the folder of the notebooks.
@@ -87,12 +87,12 @@ def decide_outcome(target: Path, name: str, new_digest: str, delivered: str | No
 
 
 def digest(content: bytes) -> str:
-    """The hash by which an edit is seen."""
+    """Return the hash that reveals an edit."""
     return hashlib.sha256(content).hexdigest()
 
 
 def read_manifest(target: Path) -> dict[str, str]:
-    """What was delivered before; nothing if the manifest is missing, damaged or no plain file."""
+    """Return the hashes of delivered files; empty if the manifest cannot be read."""
     try:
         manifest = json.loads(read_regular_file(target / MANIFEST) or b"{}")
     except (ValueError, RecursionError):
@@ -101,7 +101,7 @@ def read_manifest(target: Path) -> dict[str, str]:
 
 
 def read_regular_file(path: Path) -> bytes | None:
-    """What is in a file of the student's; None for a link, a pipe, a device, or a huge one.
+    """Return a regular file's content; None for a link, pipe, device, or a huge file.
 
     A pipe that nobody writes to would hold up the start for ever, a device never end.
     """
@@ -134,7 +134,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def main() -> int:
-    """Copy, and say what came and what stayed; 1 if the home cannot be written."""
+    """Copy, and print what was done; exit status 1 if the home cannot be written."""
     try:
         copied = copy_new(Path(sys.argv[1]), Path(sys.argv[2]))
     except OSError as error:

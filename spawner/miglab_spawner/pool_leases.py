@@ -1,6 +1,4 @@
-"""The leases of the lab's own pool: take, attach, and release.
-
-docker.py and local.py lay it over a spawner.
+"""Servers that run on leases of the lab's own pool, in containers or as local processes.
 
 Order of a start: ticket → wait → lease → create → **attach** (the fence) → start → running.
 Order of an end: stop → end whatever holds → release.
@@ -57,7 +55,7 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
 
     @property
     def home_name(self) -> str:
-        """The name under which the user's home and containers go; it outlives a rename.
+        """Return the name of the user's home and containers, which outlives a rename.
 
         Before the first start it is only proposed: an account that is looked at claims no name.
         """
@@ -70,7 +68,7 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
             return f"{self.user.name}-{self.user_id}"  # which is nobody else's
 
     async def keep_home_name(self) -> None:
-        """Keep the name from now on.
+        """Keep the home's name for this user from now on.
 
         Raises:
             NotStarted: nobody can say; a home by another name would look empty.
@@ -98,11 +96,11 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
 
     @property
     def limits(self) -> ContainerLimits:
-        """What this server may use of its host."""
+        """Return what this server may use of its host."""
         return limits_of(self._shape or CPU, self.shape_limits)
 
     def take_over_lease(self, grant: SavedLease, holder: str) -> None:
-        """Take a lease over that a label names: the hub crashed before it saved its state."""
+        """Take over a lease that a label names, after a hub that crashed before it saved it."""
         self.grant, self._holder = grant, holder
 
     async def remember_lease(self, lease: LeaseView) -> None:
@@ -124,7 +122,7 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
         )
 
     def saved_grant(self) -> dict[str, Any]:
-        """The lease and its holder."""
+        """Return the lease and its holder."""
         if self.grant is None:
             return {}
         return {
@@ -136,7 +134,7 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
         }
 
     def restore_grant(self, saved: Mapping[str, Any]) -> None:
-        """The lease and its holder, from before the hub's end."""
+        """Restore the lease and its holder after a restart of the hub."""
         self._holder = saved["holder"]
         self.grant = SavedLease(
             saved["lease"],
@@ -148,7 +146,7 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
         )
 
     def get_env(self) -> dict[str, str]:
-        """The environment of every server, and the lease with its slices."""
+        """Return the environment of every server, with the lease and its slices."""
         env: dict[str, str] = super().get_env()
         if self.grant is not None:
             env["MIGLAB_LEASE"] = str(self.grant.lease)
@@ -156,7 +154,7 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
         return env
 
     async def end_holder(self, holder: str) -> None:
-        """Make sure that what holds a lease runs no more: stop it, remove it, whatever it is.
+        """Stop and remove the container or process that holds a lease.
 
         Called with the holder's name when JupyterHub may have skipped ``stop()``.  Already gone is
         fine; an answer that leaves it open raises nothing: the pool confirms for itself.
@@ -167,7 +165,7 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
 
     @property
     def borrower(self) -> Borrower:
-        """The measurements of this server, which holds no slice itself."""
+        """Return what runs this server's measurements on borrowed slices."""
         if self._borrower is None:
             self._borrower = Borrower(
                 lambda: str(self.user.name),
@@ -181,11 +179,11 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
         return self._borrower
 
     def make_runner(self, lease: LeaseView) -> SliceRunner:
-        """A runner for borrowed slices, not yet created."""
+        """Return a runner for borrowed slices, not yet created."""
         raise NotImplementedError
 
     def runner_env(self, lease: LeaseView) -> dict[str, str]:
-        """What a runner is told: what was borrowed, and nothing of the student's."""
+        """Return a runner's environment: the borrowed slices, and nothing of the student's."""
         env = {
             "MIGLAB_LEASE": str(lease.id),
             "MIGLAB_SHAPE": lease.shape,
@@ -197,7 +195,7 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
     # What it holds.
 
     async def attach(self, holder: str) -> None:
-        """The fence: tell the pool who will hold the lease; only then may it be started.
+        """Tell the pool who will hold the lease; only then may the holder be started.
 
         Raises:
             RefusedByBackend: the lease is over or another's; the server must not be started.
@@ -215,7 +213,7 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
         self._report(waiting.STARTING, "The slice is yours. Starting your server.")
 
     def _server_started_at(self) -> str:
-        """When this start began, as the hub's API says it: so it is known, whatever clocks do."""
+        """Return when this start began, as the hub's API writes it; empty if unknown."""
         started = self.orm_spawner.started if self.orm_spawner else None
         return isoformat(started) if started else ""
 
@@ -282,7 +280,7 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
             await self._release(lease, self._news or "the server ended")
 
     async def delete_forever(self) -> None:
-        """As the base; a server that is deleted, or whose user is, waits for nothing any more."""
+        """Cancel the ticket of a server that is deleted, then delete as the base does."""
         try:
             ticket = (await self._server_status()).ticket
             if ticket is not None:
@@ -294,7 +292,7 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
             await answer
 
     async def _explain_end(self, grant: SavedLease) -> None:
-        """Tell the student, on the next spawn page, why somebody asked for the slice back."""
+        """Show on the next spawn page why the slice was reclaimed."""
         try:
             lease = await self.backend.lease(grant.lease)
         except RefusedByBackend as refused:
@@ -304,7 +302,7 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
             self.show_on_next_spawn_page(stop_reason)
 
     async def _server_leases(self, also: SavedLease | None = None) -> list[LeaseView]:
-        """This server's leases that have or had a holder; ``also`` one that never had.
+        """Return this server's leases that have or had a holder, and the lease ``also``.
 
         A grant without a holder may belong to a ticket that is kept, so it is left alone.
         """
@@ -324,5 +322,5 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
 
 
 def _is_grant(lease: LeaseView, grant: SavedLease) -> bool:
-    """Whether it is this very lease: a restored ledger gives its numbers once more."""
+    """Whether a lease is the granted one; a restored ledger gives its numbers again."""
     return (lease.id, lease.generation) == (grant.lease, grant.generation)

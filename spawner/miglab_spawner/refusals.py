@@ -24,12 +24,12 @@ except ImportError:  # JupyterHub 5
 
         @property
         def reason(self) -> str:
-            """A word for whoever counts refusals."""
+            """Return the reason that metrics count."""
             return self._reason
 
         @reason.setter
         def reason(self, _by_the_hub: str | None) -> None:
-            """The first one stays."""
+            """Ignore JupyterHub 5, which would set it to "error"."""
 
 
 #: The reasons the spawner itself gives; the pool's own are passed on unchanged.
@@ -72,7 +72,7 @@ PERMANENT_REFUSALS = frozenset(
 
 
 class NotStarted(SpawnException):
-    """A refusal that reaches the person in its own words.
+    """A refused start, with a message for the student.
 
     JupyterHub's pages show ``jupyterhub_message`` where an exception has one, else the technical
     ``str()`` of the exception or nothing at all.
@@ -84,7 +84,7 @@ class NotStarted(SpawnException):
 
 
 def stop_message(lease: LeaseView) -> str:
-    """Why a server was stopped, for its student's next spawn page; empty if nobody asked for it."""
+    """Return why a server was stopped, for the spawn page; empty if nobody asked for it."""
     if lease.is_given_back:
         return "You released your GPU slice, so your server was stopped. Your files are kept."
     if lease.release_requested_at is None or not lease.reason:
@@ -93,7 +93,7 @@ def stop_message(lease: LeaseView) -> str:
 
 
 def container_end_message(state: Mapping[str, Any], mem_bytes: int) -> str:
-    """The words for a container that runs no more.
+    """Return why a container ended, for its student.
 
     Args:
         state: ``State`` of Docker's inspect.
@@ -114,7 +114,7 @@ def container_end_message(state: Mapping[str, Any], mem_bytes: int) -> str:
 
 
 def process_end_message(exit_code: int) -> str:
-    """The words for an exit code; negative for a signal, 0 for peace (and for not known)."""
+    """Return why a process ended; negative codes are signals, 0 is a normal or unknown end."""
     if exit_code == 0:
         return ""
     signal = -exit_code if exit_code < 0 else exit_code - 128 if exit_code > 128 else 0

@@ -52,7 +52,7 @@ FOREIGN_TO_RUNNERS = frozenset(
 
 @dataclass
 class ContainerRunner:
-    """See `SliceRunner`.
+    """A `SliceRunner` in a container.
 
     Args:
         api: docker-py's ``APIClient``.
@@ -84,7 +84,7 @@ class ContainerRunner:
     _is_over: bool = False
 
     async def create(self) -> str:
-        """Created and connected, not started."""
+        """Create the container and connect to it; do not start it."""
         self._id = await self._call_engine(self._create)
         await self._call_engine(self._connect)
         loop = asyncio.get_running_loop()
@@ -92,21 +92,21 @@ class ContainerRunner:
         return container_holder(self._id)
 
     async def start(self) -> None:
-        """The engine starts it, and it has its slices."""
+        """Start the container, and check that it has its slices."""
         await self._call_engine(lambda: self.api.start(self._id))
         look = partial(check_container, self.api, self._id, self.grant.uuids)
         with listing_thread() as thread:
             await self._call_engine(look, thread)
 
     async def send(self, order: bytes) -> None:
-        """One line to its input, on a thread of its own: a runner that hangs does not read."""
+        """Send a line to its input, from a thread, since a hanging runner does not read."""
         line, loop = order + b"\n", asyncio.get_running_loop()
         is_written: asyncio.Future[None] = loop.create_future()
         threading.Thread(target=self._send, args=(line, loop, is_written), daemon=True).start()
         await is_written
 
     async def read(self) -> bytes:
-        """One line of its output."""
+        """Return the next line of its output; empty at the end."""
         while not self._lines:
             if self._is_over:
                 return b""
@@ -118,7 +118,7 @@ class ContainerRunner:
         return self._lines.popleft()
 
     async def end(self) -> None:
-        """Remove it, running or not; the engine may have done so."""
+        """Remove the container, running or not; the engine may have removed it already."""
         self._is_over = True
         if self._socket is not None:
             with contextlib.suppress(OSError):
@@ -134,7 +134,7 @@ class ContainerRunner:
     # -- on threads ---------------------------------------------------------------------------
 
     def _create(self) -> str:
-        """A container that reaches nothing."""
+        """Create a container without network, log and mounts; return its id."""
         driver = driver_for(str(self.api.version()["Version"]))
         host_config = {**self.host_config, **hard_host_config(self.grant, driver)}
         host = {k: v for k, v in host_config.items() if k not in FOREIGN_TO_RUNNERS}
@@ -177,7 +177,7 @@ class ContainerRunner:
                 raise
 
     def _read_all(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Cut what comes into lines; the reader's pace is that of whoever takes them."""
+        """Split the output into lines, no faster than they are taken."""
         parts, size = list[bytes](), 0  # of a line that goes on: joined once, however long it is
         with contextlib.suppress(RuntimeError):  # the loop is closed: the hub ends
             while piece := self._read_frame():
@@ -202,7 +202,7 @@ class ContainerRunner:
         asyncio.run_coroutine_threadsafe(self._pieces.put(piece), loop).result()
 
     def _read_frame(self) -> bytes:
-        """What the container wrote next; empty at the end."""
+        """Return the next piece of standard output; empty at the end."""
         while True:
             head = self._receive_exactly(HEADER.size)
             if not head:

@@ -36,7 +36,7 @@ _ENDED = 409
 
 @contextlib.contextmanager
 def listing_thread() -> Iterator[ThreadPoolExecutor]:
-    """A thread for one look: one that takes long keeps no other call to the engine waiting."""
+    """Yield a thread for one listing: a slow one holds up no other call of the engine."""
     thread = ThreadPoolExecutor(1, "look")
     try:
         yield thread
@@ -45,7 +45,7 @@ def listing_thread() -> Iterator[ThreadPoolExecutor]:
 
 
 def check_container(engine: Any, container: str, uuids: tuple[str, ...]) -> None:
-    """Look whether a running container has exactly these slices.
+    """Check that a running container has exactly these slices.
 
     A container that has ended already is left to whoever watches it.
 
@@ -73,7 +73,7 @@ def check_container(engine: Any, container: str, uuids: tuple[str, ...]) -> None
 
 
 def visible_uuids(listing: str) -> list[str]:
-    """What ``nvidia-smi -L`` lists that a program can compute on.
+    """Return the UUIDs in a listing of ``nvidia-smi -L`` on which a program can compute.
 
     A GPU below which slices are listed is not one of them; a GPU with MIG on of which the container
     has no slice is, and so never equals a lease.
@@ -102,7 +102,7 @@ def _listing_failed(status: int, output: str) -> SlicesMissing:
 
 
 def _listing_refused(error: APIError) -> SlicesMissing:
-    """An engine may refuse to run what the image lacks; 404 means a container that is gone."""
+    """Return the error for a listing that the engine refused to run."""
     explanation = str(error.explanation).strip()[:500]
     is_tool_missing = error.status_code != _GONE and "not found" in explanation
     hint = NO_TOOL if is_tool_missing else ""
@@ -110,7 +110,7 @@ def _listing_refused(error: APIError) -> SlicesMissing:
 
 
 def _run_listing(engine: Any, container: str) -> tuple[int, str]:
-    """Exit status and output of the look; of an endless output the beginning."""
+    """Return exit status and output of the listing; of endless output only the beginning."""
     look = engine.exec_create(container, LISTING_COMMAND, environment={"PATH": LISTING_PATH})
     output = b""
     connection = engine.exec_start(look["Id"], socket=True)

@@ -38,7 +38,7 @@ echo "$files $kib"
 
 
 def home_directory(image: Mapping[str, Any], env: Mapping[str, str]) -> str:
-    """The home directory of a container's user; empty where nothing says it.
+    """Return the home directory of a container's user; empty if the image does not say it.
 
     Args:
         image: the image's ``Config``, by the engine.
@@ -53,7 +53,7 @@ def home_directory(image: Mapping[str, Any], env: Mapping[str, str]) -> str:
 
 
 def measure_volume(api: Any, image: str, volume: str, lab: str, limit_gib: float) -> HomeUse | None:
-    """What lies in the volume; None where that could not be found out in time.
+    """Measure a volume with a container; None if that took too long.
 
     Args:
         api: docker-py's ``APIClient``.
@@ -91,7 +91,7 @@ def measure_volume(api: Any, image: str, volume: str, lab: str, limit_gib: float
 
 
 def _isolated_host_config(api: Any, volume: str) -> Any:
-    """It reads the volume and nothing else, writes nothing, and is small whatever it reads."""
+    """Return the host configuration of a container that only reads the volume."""
     return api.create_host_config(
         binds={volume: {"bind": MOUNT_POINT, "mode": "ro"}},
         network_mode="none",
@@ -107,7 +107,7 @@ def _isolated_host_config(api: Any, volume: str) -> Any:
 
 
 def remove_stale_measurements(api: Any, lab: str) -> None:
-    """Remove the containers of measurements that a hub began and did not live to end.
+    """Remove the containers of measurements that outlived their hub.
 
     The engine keeps a volume for as long as a container names it.
     """

@@ -31,7 +31,7 @@ USER, SERVER = "miglab.user", "miglab.server"
 
 @dataclass(frozen=True)
 class SavedLease:
-    """What a server holds: the part of a lease that must survive a hub crash.
+    """The part of a lease that must survive a hub crash.
 
     Attributes:
         lease: the lease's id.
@@ -49,12 +49,12 @@ class SavedLease:
 
     @classmethod
     def from_lease(cls, lease: LeaseView) -> Self:
-        """What a server holds by this lease."""
+        """Return what must be saved of this lease."""
         return cls(lease.id, lease.generation, lease.user, lease.server, lease.uuids, lease.ledger)
 
 
 def to_labels(lab: str, grant: SavedLease) -> dict[str, str]:
-    """The labels of a container that is to hold this grant."""
+    """Return the labels of a container that is to hold this lease."""
     return {
         LAB_LABEL: lab,
         LEASE_LABEL: str(grant.lease),
@@ -67,7 +67,7 @@ def to_labels(lab: str, grant: SavedLease) -> dict[str, str]:
 
 
 def from_labels(lab: str, labels: Mapping[str, str] | None) -> SavedLease | None:
-    """The grant a container's labels name; None if they name none, or another lab's."""
+    """Return the lease that a container's labels name; None without one of this lab."""
     if not labels or labels.get(LAB_LABEL) != lab:
         return None
     lease, generation = labels.get(LEASE_LABEL, ""), labels.get(GENERATION_LABEL, "")
@@ -81,12 +81,12 @@ def from_labels(lab: str, labels: Mapping[str, str] | None) -> SavedLease | None
 
 
 def container_holder(container_id: str) -> str:
-    """The holder's name of a container: its full id, never its name, which is used again."""
+    """Return a container's holder name: its full id, since container names are reused."""
     return f"{CONTAINER}:{container_id}"
 
 
 def container_of(holder: str) -> str:
-    """The container id a holder names; empty for another kind of holder."""
+    """Return the container id in a holder's name; empty for another kind of holder."""
     kind, _, container_id = holder.partition(":")
     return container_id if kind == CONTAINER else ""
 
@@ -121,7 +121,7 @@ class ContainerLimits:
     def with_site_limits(
         self, host: Mapping[str, Any], *, mem_limit: Any = None, cpu_limit: float | None = None
     ) -> Self:
-        """With the memory and the cores that the site sets in their place.
+        """Return these limits with the memory and the cores that the site sets.
 
         Args:
             host: the site's ``extra_host_config``, which wins, as in DockerSpawner.
@@ -139,7 +139,7 @@ class ContainerLimits:
 
 
 def _to_bytes(size: Any) -> int:
-    """Of a number, or of a size as JupyterHub or Docker write it: ``2G``, ``2g``, ``2gb``."""
+    """Return bytes for a number, or a size such as ``2G`` (JupyterHub) or ``2gb`` (Docker)."""
     plain = size.upper().removesuffix("B") if isinstance(size, str) else size
     return int(ByteSpecification().validate(None, plain))
 
@@ -159,7 +159,7 @@ def check_limits(table: Mapping[str, Mapping[str, float]]) -> None:
 
 
 def limits_of(shape: str, table: Mapping[str, Mapping[str, float]]) -> ContainerLimits:
-    """The limits of a shape.
+    """Return the limits of a shape.
 
     The shape's own row; for ``2x1g.5gb`` without one, twice the row of ``1g.5gb``; for several
     kinds (``1g.5gb,2x2g.10gb``) their sum; else the row ``default``.  A key missing from a row
@@ -199,7 +199,7 @@ _ULIMITS = (
 def soft_host_config(
     limits: ContainerLimits, site: Mapping[str, Any], *, disk_gib: float = 0
 ) -> dict[str, Any]:
-    """Limits and hardening, with what the site sets laid over them.
+    """Return limits and hardening as host configuration, overridden by the site's.
 
     Memory and swap together are as much as memory: no swap.  A log is kept as json-file, which
     alone has a limit in every engine; its size is what fills the host otherwise.  ``nano_cpus``
@@ -229,7 +229,7 @@ def soft_host_config(
 
 
 def hard_host_config(grant: SavedLease | None, driver: str) -> dict[str, Any]:
-    """What a lease demands: its slices; and no end or restart that we do not see.
+    """Return the host configuration that a lease requires, which no site overrides.
 
     ``auto_remove`` would take exit code and out-of-memory mark away with the container; a restart
     by the engine would come back with an old slice.
@@ -250,7 +250,7 @@ def hard_host_config(grant: SavedLease | None, driver: str) -> dict[str, Any]:
 
 
 def gpu_environment(env: Mapping[str, str], grant: SavedLease | None) -> dict[str, str]:
-    """The environment with only such GPUs as are leased.
+    """Return the environment with the leased GPUs visible, and no others.
 
     NVIDIA's toolkit honours ``NVIDIA_VISIBLE_DEVICES`` of an image or a configuration: ``void``
     stops it where there is no lease.  With one, the engine adds the device request's value behind
@@ -261,7 +261,7 @@ def gpu_environment(env: Mapping[str, str], grant: SavedLease | None) -> dict[st
 
 
 def escape_braces(value: Any) -> Any:
-    """A value that DockerSpawner's template rendering leaves as it is."""
+    """Escape braces, so that DockerSpawner's template rendering leaves a value as it is."""
     if isinstance(value, str):
         return value.replace("{", "{{").replace("}", "}}")
     if isinstance(value, dict):

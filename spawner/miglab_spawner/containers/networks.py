@@ -25,12 +25,12 @@ _ALREADY_THERE = (403, 409)
 
 
 def can_be_created(name: str) -> bool:
-    """Whether a network of this name can be made at all."""
+    """Whether Docker can create a network of this name."""
     return name not in BUILT_IN and not name.startswith("container:")
 
 
 def ensure_shared_network(api: Any, name: str, lab: str) -> dict[str, Any]:
-    """The bridge for all servers, made without ``icc`` if it is missing.
+    """Return the bridge for all servers; create it without ``icc`` if it is missing.
 
     An existing network is used as it is: `isolates_containers` says whether servers are apart.
 
@@ -46,11 +46,11 @@ def ensure_shared_network(api: Any, name: str, lab: str) -> dict[str, Any]:
 
 
 class NetworkTaken(Exception):
-    """A network of a server's name is another's; nobody's server is put on it."""
+    """A network has the server's name, but was not made for it; it is not used."""
 
 
 def ensure_server_network(api: Any, name: str, server: ServerLabels, joined: Sequence[str]) -> None:
-    """A network for one server, with the containers of the lab joined.
+    """Create a network for one server, and connect the lab's containers to it.
 
     One that an earlier server left behind is made anew: it is old, and until the container is there
     `remove_unused` would take it for unused.
@@ -71,7 +71,7 @@ def ensure_server_network(api: Any, name: str, server: ServerLabels, joined: Seq
 
 
 def join_containers(api: Any, network: str, containers: Sequence[str]) -> None:
-    """Let the lab's containers reach a server's network; those that are on it already stay."""
+    """Connect the lab's containers to a server's network, unless they are connected."""
     for container in containers:
         try:
             api.connect_container_to_network(container, network, aliases=[container])
@@ -81,7 +81,7 @@ def join_containers(api: Any, network: str, containers: Sequence[str]) -> None:
 
 
 def remove_server_network(api: Any, name: str, server: ServerLabels) -> None:
-    """Remove a server's network and whoever is joined to it, once the server itself has left it.
+    """Remove a server's network, once the server itself has left it.
 
     Only if it was made for what the server holds; without a lease, another server of the same
     labels may run on it, which was started since a backup.
@@ -95,7 +95,7 @@ def remove_server_network(api: Any, name: str, server: ServerLabels) -> None:
 
 
 def remove_unused(api: Any, lab: str) -> list[str]:
-    """Remove the networks of servers whose container is gone; the names of those removed.
+    """Remove the networks of servers whose container is gone; return the removed names.
 
     The hub removes a server's network when it stops the server, but not where the pool removed the
     container, or where the hub died in between.  One that is new may wait for its container; one
@@ -119,7 +119,7 @@ def remove_unused(api: Any, lab: str) -> list[str]:
 
 
 def _inspect_network(api: Any, name: str) -> dict[str, Any] | None:
-    """Docker's inspect of a network, which tells who is on it; None if there is none."""
+    """Return Docker's inspect of a network, with its containers; None if there is none."""
     try:
         return dict(api.inspect_network(name))
     except NotFound:
@@ -127,7 +127,7 @@ def _inspect_network(api: Any, name: str) -> dict[str, Any] | None:
 
 
 def _remove(api: Any, network: dict[str, Any]) -> None:
-    """By its id: a name may be another's by now."""
+    """Remove a network by its id, since its name may be another's by now."""
     try:
         for container in network.get("Containers") or {}:
             api.disconnect_container_from_network(container, network["Id"], force=True)
@@ -145,7 +145,7 @@ def _container_exists(api: Any, container: str) -> bool:
 
 
 def _age_s(inspected: dict[str, Any]) -> float:
-    """The engine says nanoseconds, which Python does not read."""
+    """Return the age; the engine writes nanoseconds, which Python 3.11 cannot parse."""
     created = datetime.fromisoformat(f"{inspected['Created'][:19]}+00:00")
     return (datetime.now(UTC) - created).total_seconds()
 
@@ -156,7 +156,7 @@ def isolates_containers(inspected: dict[str, Any]) -> bool:
 
 
 def gateway_address(inspected: dict[str, Any]) -> str:
-    """The host's address on a bridge; empty if Docker does not say."""
+    """Return the host's address on a bridge; empty if Docker does not say."""
     for config in (inspected.get("IPAM") or {}).get("Config") or ():
         if config.get("Gateway"):
             return str(config["Gateway"])

@@ -27,7 +27,7 @@ from miglab_api.wording import (
 
 
 class BadChoice(ValueError):
-    """The options are not of the form the spawner reads; the message says which and why."""
+    """An option cannot be read; the message says which and why."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def needs_slice(shape: str) -> bool:
 
 
 def from_form(formdata: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """Form or query data (lists of strings) to the options that JupyterHub stores.
+    """Convert form or query data (lists of strings) to the options that JupyterHub stores.
 
     The shape may carry its course (``1g.5gb@course``): that is how one group of radio buttons
     offers the shapes of several courses.
@@ -65,7 +65,7 @@ def from_form(formdata: Mapping[str, Sequence[str]]) -> dict[str, str]:
 
 
 def parse_choice(options: Mapping[str, Any]) -> SpawnChoice:
-    """The choice in a server's options, which an API call may have filled with anything.
+    """Parse the choice in a server's options, which an API call may have filled with anything.
 
     Raises:
         BadChoice: shape or course is not a short text.
@@ -77,7 +77,7 @@ def parse_choice(options: Mapping[str, Any]) -> SpawnChoice:
 
 
 def without_choice(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options without the choice: what the next start begins with after a hopeless refusal."""
+    """Return the options without shape and course, for the start after a permanent refusal."""
     return {key: value for key, value in options.items() if key not in {"shape", "course"}}
 
 
@@ -188,14 +188,14 @@ class Page:
 
 
 def render(page: Page) -> str:
-    """The page's HTML."""
+    """Return the page's HTML."""
     return _templates.get_template("spawn_page.html").render(page=page)
 
 
 def build_page(
     offers: Offers, saved: SpawnChoice, news: str = "", ticket: TicketView | None = None
 ) -> Page:
-    """The page for what the pool offers; ``saved`` is the student's last choice.
+    """Build the page for the pool's offers; ``saved`` is the student's last choice.
 
     What the server waits for is chosen again, or else the last choice, if it is still offered; else
     the first course's default; else no GPU.
@@ -216,13 +216,13 @@ def build_page(
 
 
 def page_without_pool(trouble: str, news: str = "", held_up: str = "") -> Page:
-    """The page while there is nothing but “no GPU” to choose, which may be held up as well."""
+    """Build the page with “no GPU” as the only choice, which may be held up as well."""
     card = _cpu_card(CPU, is_chosen=True, held_up=held_up)
     return Page((CourseSection("", "", (card,)),), trouble=trouble, news=news)
 
 
 def _ticket_sentence(ticket: TicketView | None) -> str:
-    """What the server still has, from a wait that was broken off or a position that it keeps."""
+    """Return a sentence on the ticket that the server still has; empty without one."""
     if ticket is None:
         return ""
     if ticket.state is TicketState.WAITING and (ticket.position or ticket.message):
@@ -234,14 +234,14 @@ def _ticket_sentence(ticket: TicketView | None) -> str:
 
 
 def format_minutes(seconds: float) -> str:
-    """A wait in words: nobody plans by the second."""
+    """Return a wait in words, to the minute or the hour."""
     if seconds < 90 * 60:
         return duration(seconds) if round(seconds / 60) < 1 else f"about {duration(seconds)}"
     return f"about {round(seconds / 3600)} hours"
 
 
 def format_gib(mebibytes: int) -> str:
-    """Memory as students know it: ``4.75 GiB``, ``20 GiB``."""
+    """Return memory in GiB: ``4.75 GiB``, ``20 GiB``."""
     return f"{mebibytes / 1024:.2f}".rstrip("0").rstrip(".") + " GiB"
 
 
@@ -253,7 +253,7 @@ def _preselected(courses: Sequence[CourseOffers], saved: SpawnChoice) -> tuple[s
 
 
 def _choices(offers: CourseOffers) -> list[str]:
-    """What a student of a course can choose."""
+    """Return the shapes that a student of a course can choose."""
     borrow = [BORROW] if offers.borrow else []
     return [CPU, *borrow, *(offer.shape for offer in offers.shapes)]
 
@@ -286,7 +286,7 @@ def _section(offers: CourseOffers, chosen_shape: str | None, all_: Offers) -> Co
 
 
 def _guarantee_sentence(guaranteed_s: float | None) -> tuple[str, ...]:
-    """How long a slice is one's own, in a sentence; none where leases end when they are set to."""
+    """Return how long a slice is guaranteed; empty where leases have a fixed end."""
     if guaranteed_s is None:
         return ()
     if not guaranteed_s:
@@ -296,7 +296,7 @@ def _guarantee_sentence(guaranteed_s: float | None) -> tuple[str, ...]:
 
 
 def _quota_sentence(quota: QuotaLeft) -> str:
-    """What a quota leaves, as one sentence."""
+    """Return a sentence on what a quota leaves."""
     owner = "Left for your course" if quota.is_shared else "Left for you"
     remaining = max(0.0, quota.most - quota.used)
     if quota.limit == "memory_slices":
@@ -359,7 +359,7 @@ def _cpu_card(value: str, is_chosen: bool, held_up: str = "", slow: str = "") ->
 
 
 def _borrow_card(offers: CourseOffers, value: str, is_chosen: bool) -> ShapeCard:
-    """Starts at once; the queue comes with the first measurement."""
+    """Return the card for borrowing, which starts at once and queues at the first measurement."""
     now = "Starts at once"
     if any(offer.free_now and offer.shape == offers.borrow[0] for offer in offers.shapes):
         now += f"; a {offers.borrow[0]} is free to measure on now"

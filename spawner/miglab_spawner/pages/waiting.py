@@ -23,7 +23,7 @@ _QUEUED_FROM, _QUEUED_TO = 10, 45
 
 @dataclass(frozen=True)
 class ProgressEvent:
-    """One line: ``pct`` of the whole start, and the words."""
+    """One line of the progress page: percent of the start, and a message."""
 
     pct: int
     message: str
@@ -45,12 +45,12 @@ class ProgressEvents:
             self._notify_readers()
 
     def close(self) -> None:
-        """No more events come: readers end."""
+        """End the events, and with them their readers."""
         self._closed = True
         self._notify_readers()
 
     async def read(self) -> AsyncIterator[ProgressEvent]:
-        """All events so far, then each as it is added, until `close`."""
+        """Yield all events so far, then each as it is added, until `close`."""
         read_count = 0
         while True:
             changed = self._changed
@@ -68,7 +68,7 @@ class ProgressEvents:
 
 
 def queue_event(ticket: TicketView) -> ProgressEvent:
-    """The event for a ticket that waits: its position, and for how long it is likely to wait.
+    """Return the event of a waiting ticket: its position and estimated wait.
 
     A ticket that waits without a position is granted: its slices are being made.
     """
@@ -104,7 +104,7 @@ def _wait_sentence(ticket: TicketView) -> str:
 
 
 def range_in_words(ticket: TicketView) -> str:
-    """How long it is likely to wait, or what for; for the line below the position."""
+    """Return the estimated wait, or what the ticket waits for, in words."""
     if ticket.message:
         return ticket.message
     if ticket.estimate is None:
@@ -117,23 +117,23 @@ WAITING_STATES = (TicketState.WAITING, TicketState.ASIDE)
 
 
 class TicketQueue(Protocol):
-    """What a wait needs of the pool."""
+    """The part of a spawner that a wait uses to reach the pool."""
 
     async def attend_ticket(self, ticket: int) -> TicketView:
-        """The ticket when it has changed, or after a while."""
+        """Return the ticket when it has changed, or after a while."""
 
     async def request_shape(self, shape: str) -> TicketView:
-        """The ticket for another shape, granted in this step; the old one makes way.
+        """Request another shape, granted in this step, in place of the ticket.
 
         Raises:
             RefusedByBackend: it is not free (any more); the old ticket is as it was.
         """
 
     async def confirm_waiting(self, ticket: TicketView) -> TicketView:
-        """The ticket, whose student said that they wait, or are back in the queue."""
+        """Confirm that the student still waits, or returns to the queue."""
 
     async def cancel_ticket(self, ticket: int) -> TicketView:
-        """The ticket, cancelled."""
+        """Cancel the ticket and return it."""
 
 
 @dataclass
@@ -201,7 +201,7 @@ class Wait:
         await asyncio.shield(change.result)
 
     async def _next_change(self, ticket: TicketView) -> TicketView | None:
-        """What comes first: news of the ticket, or another choice."""
+        """Return the ticket after its next change, or after the student's other choice."""
         attending = asyncio.ensure_future(self._queue.attend_ticket(ticket.id))
         rung = asyncio.ensure_future(self._change_requested.wait())
         try:
@@ -242,7 +242,7 @@ class Wait:
 
 
 def not_waiting_error() -> RefusedByBackend:
-    """What is said to a choice that comes too late."""
+    """Return the refusal of a choice that comes too late."""
     return RefusedByBackend("not-waiting", "Your server is no longer waiting for a slice.", 409)
 
 
@@ -260,7 +260,7 @@ def waiting_page_data(
     course: str,
     compute_slices: int,
 ) -> dict[str, Any]:
-    """What the waiting page is told; JSON.
+    """Return the data of the waiting page, as JSON.
 
     Args:
         ticket: how it stands.
