@@ -110,13 +110,13 @@ class ClassRoom(World):
             for row in gpu.slices
             if row.is_fixed
         } | {(gpu.uuid, is_usable(gpu), gpu.row.partition, 0) for gpu in view.gpus.values()}
-        held = {
+        feasible_counts = {
             (start, number): count
             for start in starts(view, view.at, view.at + AHEAD_S)
             for number, count in feasible(view, start).held.items()
         }
-        staying = {one.id for one in view.leases.values() if one.state != LeaseState.RELEASING}
-        return (ground, dict(view.reservations)), staying, held
+        staying = {row.id for row in view.leases.values() if row.state != LeaseState.RELEASING}
+        return (ground, dict(view.reservations)), staying, feasible_counts
 
     def _verify_promised(
         self, before: tuple[object, set[int], dict[tuple[float, int], int]]
@@ -125,15 +125,19 @@ class ClassRoom(World):
 
         Where somebody who draws on one leaves, and the GPU is not usable, it has fewer.
         """
-        (ground, stayed, held), (now, stay, holds) = before, self._promised()
-        for key, count in held.items() if ground == now and stayed <= stay else ():
-            assert holds.get(key, count) >= count, "a reservation has fewer of its slices"
+        (ground, stayed, counts_before), (now, stay, counts_now) = before, self._promised()
+        for key, count in counts_before.items() if ground == now and stayed <= stay else ():
+            assert counts_now.get(key, count) >= count, "a reservation has fewer of its slices"
 
     def _laid(self) -> dict[str, tuple[tuple[str, ...], frozenset[int]]]:
         """The layout of each GPU, and the slices there."""
         on_gpu = self.ledger.state.on_gpu
         facts = self.pool.view.facts.items()
-        return {gpu: (one.partition, frozenset(on_gpu[gpu])) for gpu, one in facts if one.partition}
+        return {
+            gpu: (gpu_facts.partition, frozenset(on_gpu[gpu]))
+            for gpu, gpu_facts in facts
+            if gpu_facts.partition
+        }
 
     def _verify_laid(self, before: dict[str, tuple[tuple[str, ...], frozenset[int]]]) -> None:
         """Where the layout is what it was nothing was made but its shapes."""
@@ -147,12 +151,12 @@ class ClassRoom(World):
     def _closed(self) -> dict[str, frozenset[int]]:
         """What leases there are on drained GPUs and slices."""
         state = self.ledger.state
-        held = {
+        gpus_of_lease = {
             number: {state.slices[item].gpu for item in lease.slices if item in state.slices}
             for number, lease in state.leases.items()
         }
         return {
-            gpu: frozenset(number for number, on in held.items() if gpu in on)
+            gpu: frozenset(number for number, on in gpus_of_lease.items() if gpu in on)
             for gpu, row in state.gpus.items()
             if row.draining
         }
@@ -205,8 +209,8 @@ class ClassRoom(World):
 
     def _start(self, holder: str, lease: LeaseView) -> None:
         """Docker's hook refuses a UUID that does not exist."""
-        there = {item["uuid"] for _, item in self.on_gpus()}
-        if set(lease.uuids) <= there:
+        present_uuids = {item["uuid"] for _, item in self.on_gpus()}
+        if set(lease.uuids) <= present_uuids:
             self.running[holder] = StartedServer(lease)
 
     def late_attach(self) -> None:
@@ -254,16 +258,16 @@ class ClassRoom(World):
         for lease in self.pool.leases.live(user):
             self.pool.leases.warn(lease.id, kind, "unused", self.at + 60)
 
-    def warning_ends(self, user: str, how: str) -> None:
+    def warning_ends(self, user: str, ending: str) -> None:
         """By activity, by the holder, put off, or with a reclaim."""
         for lease in self.pool.leases.live(user):
-            if how == "stay":
+            if ending == "stay":
                 self.pool.leases.keepalive(lease.id, user)
-            elif how == "late":
+            elif ending == "late":
                 self.pool.leases.move_end(lease.id, self.at + 600, "restarted")
-            elif how == "sooner":
+            elif ending == "sooner":
                 self.pool.leases.move_end(lease.id, self.at + 60, "The class ends.")
-            elif how == "reclaim" and lease.warning is not None:
+            elif ending == "reclaim" and lease.warning is not None:
                 self.pool.leases.release(lease.id, "reclaimer", lease.warning.reason)
             else:
                 self.pool.leases.end_warning(lease.id, "reclaimer", "in use")
@@ -280,8 +284,8 @@ class ClassRoom(World):
         staff, state = self.pool.staff, self.ledger.state
         if is_gpu:
             gpu = list(state.gpus.values())[number % len(state.gpus)]
-            do = staff.undrain if gpu.draining else staff.drain
-            do(gpu.uuid, "fan", "person:ina")
+            action = staff.undrain if gpu.draining else staff.drain
+            action(gpu.uuid, "fan", "person:ina")
         elif state.slices:
             item = list(state.slices.values())[number % len(state.slices)]
             job = staff.undrain if item.draining else staff.drain
@@ -292,8 +296,8 @@ class ClassRoom(World):
         slices = list(self.ledger.state.slices.values())
         if slices:
             item, staff = slices[number % len(slices)], self.pool.staff
-            do = staff.clear if item.state == "quarantined" else staff.quarantine
-            do(item.id, "person:ina", "errors")
+            action = staff.clear if item.state == "quarantined" else staff.quarantine
+            action(item.id, "person:ina", "errors")
 
     def staff_reclaim(self, user: str, warning_s: float) -> None:
         """Take back what a user holds, or what staff had asked back."""
@@ -312,9 +316,9 @@ class ClassRoom(World):
     def lay(self, partition: str, number: int) -> None:
         """Somebody says how one GPU is to be cut, or all."""
         gpus = [gpu.index for gpu in self.pool.layouts.partitionable()]
-        chosen = [gpus[number % len(gpus)]] if gpus and number % 3 else []
-        asked = draft(partition, *chosen, name=str(number % 2))
-        self.pool.layouts.apply(asked, "person:ina")
+        indices = [gpus[number % len(gpus)]] if gpus and number % 3 else []
+        request = draft(partition, *indices, name=str(number % 2))
+        self.pool.layouts.apply(request, "person:ina")
 
     def unlay_all(self) -> None:
         self.pool.layouts.apply(draft(""), "person:ina")
@@ -347,9 +351,9 @@ class ClassRoom(World):
         placement = profile.placements[start % 7]
         self.foreign.add((info.uuid, profile.name, placement.start))
         try:
-            made = self.driver.create(info.uuid, profile, placement)
-            ours = {(row.gi_id, row.uuid) for row in self.ledger.state.slices.values()}
-            if (made.gi_id, made.uuid) in ours:
+            reading = self.driver.create(info.uuid, profile, placement)
+            own_slices = {(row.gi_id, row.uuid) for row in self.ledger.state.slices.values()}
+            if (reading.gi_id, reading.uuid) in own_slices:
                 self.foreign.discard((info.uuid, profile.name, placement.start))
         except (Crash, GpuError):
             self.foreign.discard((info.uuid, profile.name, placement.start))
@@ -369,8 +373,10 @@ class ClassRoom(World):
         assert self.pool.check_invariants() == []
         job = self.pool.next_job()
         assert job is None or self.pool.may_have_jobs(frozenset({job.kind})), "a job nobody sees"
-        for one, other in combinations(self.running.values(), 2):
-            assert not set(one.lease.uuids) & set(other.lease.uuids), "two servers on one slice"
+        for first_server, second_server in combinations(self.running.values(), 2):
+            assert not set(first_server.lease.uuids) & set(second_server.lease.uuids), (
+                "two servers on one slice"
+            )
         for holder, server in self.running.items():
             lease = self.ledger.state.leases.get(server.lease.id)
             assert lease is not None, "a lease ended before its server"
@@ -415,10 +421,10 @@ class ClassRoom(World):
         assert self.ledger.state.leases == {}
         assert set(self.states()) <= {"free", "foreign"}
         rows = self.ledger.state.slices.values()
-        known = {(row.gpu, row.profile, row.start): row.state for row in rows}
-        there = {(gpu, one["profile"], one["start"]): one["uuid"] for gpu, one in self.on_gpus()}
-        assert there.keys() == known.keys()
-        assert all(uuid or known[place] == "foreign" for place, uuid in there.items())
+        expected = {(row.gpu, row.profile, row.start): row.state for row in rows}
+        actual = {(gpu, s["profile"], s["start"]): s["uuid"] for gpu, s in self.on_gpus()}
+        assert actual.keys() == expected.keys()
+        assert all(uuid or expected[place] == "foreign" for place, uuid in actual.items())
         assert all(gpu.conforms or gpu.blocked for gpu in self.pool.layouts.all().gpus)
         self.verify()
 

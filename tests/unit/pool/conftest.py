@@ -212,10 +212,10 @@ class World:
     def pass_time(self, seconds: float) -> None:
         self.at += seconds
 
-    def work(self, most: int = 1000) -> int:
+    def work(self, max_jobs: int = 1000) -> int:
         """Turn, and do what is due until nothing is."""
         self.pool.turn()
-        for count in range(most):
+        for count in range(max_jobs):
             job = self.pool.next_job()
             if job is None:
                 return count
@@ -261,15 +261,15 @@ class World:
         )
         return self.pool.tickets.request(request)
 
-    def wait(self, user: str, shape: str = "1g.5gb", **more: Any) -> TicketView:
+    def wait(self, user: str, shape: str = "1g.5gb", **request_fields: Any) -> TicketView:
         """Ask, and do what is due: the ticket as it is then."""
-        ticket = self.ask(user, shape, **more)
+        ticket = self.ask(user, shape, **request_fields)
         self.work()
         return self.pool.tickets.find(ticket.id)
 
-    def grant(self, user: str, shape: str = "1g.5gb", **more: Any) -> LeaseView:
+    def grant(self, user: str, shape: str = "1g.5gb", **request_fields: Any) -> LeaseView:
         """Ask, wait and take."""
-        ticket = self.wait(user, shape, **more)
+        ticket = self.wait(user, shape, **request_fields)
         return self.pool.tickets.take(ticket.id)
 
     def new_holder(self) -> str:
@@ -278,14 +278,14 @@ class World:
         self.holders.there.add(holder)
         return holder
 
-    def borrow(self, user: str, shape: str = "1g.5gb", **more: Any) -> LeaseView:
+    def borrow(self, user: str, shape: str = "1g.5gb", **request_fields: Any) -> LeaseView:
         """As `run`, by the runner of the user's measurements."""
-        more = {"server": borrower_of(""), "purpose": Purpose.BORROW, **more}
-        return self.run(user, shape, **more)
+        request_fields = {"server": borrower_of(""), "purpose": Purpose.BORROW, **request_fields}
+        return self.run(user, shape, **request_fields)
 
-    def run(self, user: str, shape: str = "1g.5gb", **more: Any) -> LeaseView:
+    def run(self, user: str, shape: str = "1g.5gb", **request_fields: Any) -> LeaseView:
         """Ask, wait, take, create, attach, start."""
-        lease = self.grant(user, shape, **more)
+        lease = self.grant(user, shape, **request_fields)
         holder = self.new_holder()
         self.label(holder, lease)
         self.pool.leases.attach(lease.id, lease.generation, holder)

@@ -97,9 +97,9 @@ def test_the_holder_sees_how_much_longer(lab: World) -> None:
     stranger = lab.run("bob")
     assert lab.pool.leases.find(stranger.id).extension_s == HOUR_S
     reserve(lab)
-    told = lab.pool.leases.find(stranger.id)
-    assert (told.extension_s, told.extensions_left) == (1680.0, 2)
-    longer = extended(lab, stranger, told.extension_s)
+    lease = lab.pool.leases.find(stranger.id)
+    assert (lease.extension_s, lease.extensions_left) == (1680.0, 2)
+    longer = extended(lab, stranger, lease.extension_s)
     assert (longer.extension_s, longer.extensions_left) == (0.0, 0)
     lab.pool.reservations.cancel(1, "ina")
     assert lab.pool.leases.find(stranger.id).extension_s == HOUR_S

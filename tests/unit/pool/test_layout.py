@@ -29,17 +29,17 @@ from miglab_pool.state.placement import GpuOccupancy, clash, place
 A100 = model_geometry("A100-40GB")
 A30 = model_geometry("A30")
 NAMES = [profile.name for profile in A100.profiles]
-ALL = sorted({layout for layout in maximal_layouts(A100, NAMES)}, key=lambda one: str(one))
+ALL = sorted({layout for layout in maximal_layouts(A100, NAMES)}, key=lambda layout: str(layout))
 
 
 def subsets() -> list[tuple[Placed, ...]]:
     """Every way in which an A100 can be cut, wholly or in part."""
-    found: dict[frozenset[tuple[int, str]], tuple[Placed, ...]] = {}
+    parts: dict[frozenset[tuple[int, str]], tuple[Placed, ...]] = {}
     for layout in ALL:
         for size in range(len(layout) + 1):
             for part in combinations(layout, size):
-                found.setdefault(frozenset(map(where, part)), part)
-    return list(found.values())
+                parts.setdefault(frozenset(map(where, part)), part)
+    return list(parts.values())
 
 
 EVERY_STATE = subsets()
@@ -50,10 +50,10 @@ kinds = st.sampled_from((Kind.FREE, Kind.HELD, Kind.COMING, Kind.GRANTED, Kind.G
 
 
 @st.composite
-def gpus(draw: st.DrawFn, fixed: bool = False) -> tuple[PresentSlice, ...]:
+def gpus(draw: st.DrawFn, with_fixed: bool = False) -> tuple[PresentSlice, ...]:
     """A GPU in any state, each slice free, held or on its way."""
-    some = st.sampled_from(list(Kind)) if fixed else kinds
-    return tuple(PresentSlice(n, placed, draw(some)) for n, placed in enumerate(draw(states), 1))
+    some = st.sampled_from(list(Kind)) if with_fixed else kinds
+    return tuple(PresentSlice(n, item, draw(some)) for n, item in enumerate(draw(states), 1))
 
 
 def names(items: tuple[Placed, ...]) -> tuple[str, ...]:
@@ -61,7 +61,7 @@ def names(items: tuple[Placed, ...]) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize(
-    ("geometry", "partition", "says"),
+    ("geometry", "partition", "message_part"),
     [
         (A100, ("5g.20gb",), "can be cut into 1g.5gb, 2g.10gb, 3g.20gb"),
         (A100, ("1g",), "it has no 1g; it can be cut into 1g.5gb"),
@@ -80,11 +80,11 @@ def names(items: tuple[Placed, ...]) -> tuple[str, ...]:
         (Geometry(8, ()), ("1g.5gb",), "can be cut into nothing"),
     ],
 )
-def test_what_would_fit(geometry: Geometry, partition: tuple[str, ...], says: str) -> None:
+def test_what_would_fit(geometry: Geometry, partition: tuple[str, ...], message_part: str) -> None:
     """A cut that cannot be says what could."""
     with pytest.raises(PartitionError) as error:
         resolve(partition, geometry)
-    assert says in str(error.value)
+    assert message_part in str(error.value)
     assert len(str(error.value)) < 300
 
 
@@ -99,33 +99,35 @@ def test_done_is_exactly_the_partition(
     part: tuple[Placed, ...], partition: tuple[str, ...]
 ) -> None:
     """A GPU with other slices is not done."""
-    present = tuple(PresentSlice(n, placed, Kind.HELD) for n, placed in enumerate(part, 1))
+    present = tuple(PresentSlice(n, item, Kind.HELD) for n, item in enumerate(part, 1))
     assert change(A100, partition, present).is_done == (names(part) == partition)
 
 
-@given(gpus(fixed=True), partitions)
+@given(gpus(with_fixed=True), partitions)
 @settings(max_examples=5 * settings.default.max_examples)
 def test_a_change_is_whole_and_interrupts_nobody(
     present: tuple[PresentSlice, ...], partition: tuple[str, ...]
 ) -> None:
     """Every slice is accounted for once, no leased one is removed, what is made has room."""
-    found = change(A100, partition, present)
-    parts = (found.keeps, found.comes, found.removes, found.drains, found.goes, found.fixed)
+    plan = change(A100, partition, present)
+    parts = (plan.keeps, plan.comes, plan.removes, plan.drains, plan.goes, plan.fixed)
     assert sorted(item.number for part in parts for item in part) == [i.number for i in present]
-    assert {item.kind for item in found.removes} <= {Kind.FREE}
-    assert {item.kind for item in found.fixed} <= {Kind.FIXED}
-    assert names(found.wanted) == partition
-    stays = [item.placed for item in present if item not in found.removes]
-    for placed in found.ready:
-        assert not any(clash(placed, other) for other in stays)
+    assert {item.kind for item in plan.removes} <= {Kind.FREE}
+    assert {item.kind for item in plan.fixed} <= {Kind.FIXED}
+    assert names(plan.wanted) == partition
+    stays = [item.placed for item in present if item not in plan.removes]
+    for new_slice in plan.ready:
+        assert not any(clash(new_slice, other) for other in stays)
 
 
-def step(present: tuple[PresentSlice, ...], found: Change) -> tuple[PresentSlice, ...]:
+def step(present: tuple[PresentSlice, ...], plan: Change) -> tuple[PresentSlice, ...]:
     """What the pool does at once: destroy what is free and unwanted, make what has room."""
-    left = [item for item in present if item not in found.removes]
+    remaining = [item for item in present if item not in plan.removes]
     number = max((item.number for item in present), default=0)
-    made = [PresentSlice(number + n, placed, Kind.FREE) for n, placed in enumerate(found.ready, 1)]
-    return (*left, *made)
+    created = [
+        PresentSlice(number + n, new_slice, Kind.FREE) for n, new_slice in enumerate(plan.ready, 1)
+    ]
+    return (*remaining, *created)
 
 
 @given(gpus(), partitions, st.randoms(use_true_random=False))
@@ -134,17 +136,17 @@ def test_applying_ends_conforming(
     present: tuple[PresentSlice, ...], partition: tuple[str, ...], dice
 ) -> None:  # type: ignore[no-untyped-def]
     """From any state, in whatever order leases end, the GPU comes to have its cut, and stays so."""
-    held: list[tuple[PresentSlice, ...]] = []
+    states_before: list[tuple[PresentSlice, ...]] = []
     for _ in range(40):
-        found = change(A100, partition, present)
-        if found.is_done:
+        plan = change(A100, partition, present)
+        if plan.is_done:
             break
-        now = step(present, found)
+        now = step(present, plan)
         if now == present:
             present = end_one(present, dice)
         else:
-            assert now not in held  # no going in circles
-            held.append(present)
+            assert now not in states_before  # no going in circles
+            states_before.append(present)
             present = now
     assert change(A100, partition, present).is_done
     assert step(present, change(A100, partition, present)) == present
@@ -152,39 +154,39 @@ def test_applying_ends_conforming(
 
 def end_one(present: tuple[PresentSlice, ...], dice) -> tuple[PresentSlice, ...]:  # type: ignore[no-untyped-def]
     """One lease ends, or one slice that was on its way is there or gone."""
-    one = dice.choice([item for item in present if item.kind is not Kind.FREE])
-    rest = tuple(item for item in present if item is not one)
-    arrives = {Kind.COMING: Kind.FREE, Kind.GRANTED: Kind.HELD}.get(one.kind)
-    return rest if arrives is None else (*rest, replace(one, kind=arrives))
+    ending = dice.choice([item for item in present if item.kind is not Kind.FREE])
+    remaining = tuple(item for item in present if item is not ending)
+    arrives = {Kind.COMING: Kind.FREE, Kind.GRANTED: Kind.HELD}.get(ending.kind)
+    return remaining if arrives is None else (*remaining, replace(ending, kind=arrives))
 
 
-@given(gpus(fixed=True), partitions)
+@given(gpus(with_fixed=True), partitions)
 def test_placements_disturb_the_fewest(
     present: tuple[PresentSlice, ...], partition: tuple[str, ...]
 ) -> None:
     """No other arrangement has fewer seats under a fixed slice, nor then fewer leases to drain."""
-    wanted = arrange(A100, partition, present)
+    best = arrange(A100, partition, present)
 
     def cost(layout: tuple[Placed, ...]) -> tuple[int, int]:
-        fixed = [item.placed for item in present if item.kind is Kind.FIXED]
-        mine = {where(placed) for placed in layout}
-        held = [item for item in present if item.kind in (Kind.HELD, Kind.GRANTED)]
-        under = sum(any(clash(placed, other) for other in fixed) for placed in layout)
-        return under, sum(item.where not in mine for item in held)
+        fixed_slices = [item.placed for item in present if item.kind is Kind.FIXED]
+        positions = {where(item) for item in layout}
+        leased = [item for item in present if item.kind in (Kind.HELD, Kind.GRANTED)]
+        under = sum(any(clash(seat, other) for other in fixed_slices) for seat in layout)
+        return under, sum(item.where not in positions for item in leased)
 
-    assert cost(wanted) == min(map(cost, arrangements(A100, partition)))
+    assert cost(best) == min(map(cost, arrangements(A100, partition)))
 
 
 @given(gpus(), partitions, st.lists(st.sampled_from(NAMES), min_size=1, max_size=4))
 @settings(max_examples=3 * settings.default.max_examples)
 def test_only_its_shapes_on_its_placements(
-    present: tuple[PresentSlice, ...], partition: tuple[str, ...], asked: list[str]
+    present: tuple[PresentSlice, ...], partition: tuple[str, ...], profiles: list[str]
 ) -> None:
     """While a layout is in force nothing is granted that it would have to drain."""
-    wanted = arrange(A100, partition, present)
+    seats = arrange(A100, partition, present)
     live = tuple(item.placed for item in present if item.kind is not Kind.FREE)
-    choices = place(asked, [GpuOccupancy("a", only(A100, wanted), live)])
+    choices = place(profiles, [GpuOccupancy("a", only(A100, seats), live)])
     for choice in choices or ():
-        assert (choice.placement.start, choice.profile.name) in set(map(where, wanted))
-    free = [placed for placed in wanted if not any(clash(placed, other) for other in live)]
-    assert (choices is not None) == (not Counter(asked) - Counter(names(tuple(free))))
+        assert (choice.placement.start, choice.profile.name) in set(map(where, seats))
+    free = [seat for seat in seats if not any(clash(seat, other) for other in live)]
+    assert (choices is not None) == (not Counter(profiles) - Counter(names(tuple(free))))

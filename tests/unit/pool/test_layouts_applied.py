@@ -41,7 +41,7 @@ def lay(lab: World, partition: str, *indexes: int, name: str = "practical") -> N
     lab.work()
 
 
-def made(lab: World, gpu: int = 0) -> Counter[str]:
+def counts_on_gpu(lab: World, gpu: int = 0) -> Counter[str]:
     """The profiles that NVML shows on a GPU."""
     uuid = gpus(lab)[gpu]
     return Counter(profile for on, profile, _ in lab.raw() if on == uuid)
@@ -52,8 +52,8 @@ def now(lab: World, gpu: int = 0) -> GpuLayout:
 
 
 def diff(lab: World, partition: str) -> GpuLayout:
-    (found,) = lab.pool.layouts.diff(draft(partition)).gpus
-    return found
+    (gpu_layout,) = lab.pool.layouts.diff(draft(partition)).gpus
+    return gpu_layout
 
 
 def test_what_lies_elsewhere_is_remade(lab: World) -> None:
@@ -63,7 +63,7 @@ def test_what_lies_elsewhere_is_remade(lab: World) -> None:
     before = {row.generation for row in lab.ledger.state.slices.values()}
     lay(lab, "3g.20gb + 3x1g.5gb", name="other")
     after = {row.generation for row in lab.ledger.state.slices.values()}
-    assert made(lab) == {"3g.20gb": 1, "1g.5gb": 3}
+    assert counts_on_gpu(lab) == {"3g.20gb": 1, "1g.5gb": 3}
     assert len(before & after) == 3
 
 
@@ -77,7 +77,7 @@ def test_made_anew_between_users(make_world: Callable[..., World], keep_warm: bo
     assert lab.raw() == before
     lab.end(lease)
     lab.work()
-    assert made(lab) == {"3g.20gb": 2} and now(lab).conforms
+    assert counts_on_gpu(lab) == {"3g.20gb": 2} and now(lab).conforms
     assert lease.slices[0].slice_id not in lab.ledger.state.slices
 
 
@@ -86,13 +86,13 @@ def test_nobody_is_cut_off(lab: World) -> None:
     lease = lab.run("ada", "2g.10gb")
     lay(lab, "2x3g.20gb")
     assert lab.pool.leases.find(lease.id).state == "running"
-    assert made(lab) == {"2g.10gb": 1, "3g.20gb": 1}
+    assert counts_on_gpu(lab) == {"2g.10gb": 1, "3g.20gb": 1}
     status = now(lab)
     assert not status.conforms
     assert [(drain.lease, drain.user) for drain in status.drains] == [(lease.id, "ada")]
     lab.end(lease)
     lab.work()
-    assert made(lab) == {"3g.20gb": 2}
+    assert counts_on_gpu(lab) == {"3g.20gb": 2}
     assert now(lab).conforms
     assert not [row for row in lab.ledger.history("slice") if "made anew" in row["reason"]]
 
@@ -103,13 +103,13 @@ def test_when_it_could_be_done(lab: World) -> None:
     first = lab.run("ada", "2g.10gb")
     lab.pass_time(600)
     second = lab.run("bob", "1g.5gb")
-    found = diff(lab, "7g.40gb")
-    assert {(drain.lease, drain.ends_at) for drain in found.drains} == {
+    planned = diff(lab, "7g.40gb")
+    assert {(drain.lease, drain.ends_at) for drain in planned.drains} == {
         (first.id, None), (second.id, None),
     }  # fmt: skip
-    assert found.ready_at is None
-    assert [place.profile for place in found.makes] == ["7g.40gb"]
-    assert (found.removes, made(lab)) == ((), {"2g.10gb": 1, "1g.5gb": 1})
+    assert planned.ready_at is None
+    assert [place.profile for place in planned.makes] == ["7g.40gb"]
+    assert (planned.removes, counts_on_gpu(lab)) == ((), {"2g.10gb": 1, "1g.5gb": 1})
     for lease, warning_s in ((first, 3600.0), (second, 600.0)):
         lab.pool.staff.reclaim(lease.id, "A new layout.", "person:ina", warning_s)
     assert diff(lab, "7g.40gb").ready_at == lab.at + 3600
@@ -124,7 +124,7 @@ def test_foreign_is_never_touched(lab: World) -> None:
     lab.driver.create(uuid, profile, profile.placements[5])
     lab.pool.reconcile()
     lay(lab, "2x3g.20gb")
-    assert made(lab) == {"1g.5gb": 1, "3g.20gb": 1}
+    assert counts_on_gpu(lab) == {"1g.5gb": 1, "3g.20gb": 1}
     (reason,) = now(lab).blocked
     assert "is foreign: adopt it" in reason
     assert not now(lab).conforms
@@ -143,10 +143,10 @@ def test_foreign_that_nobody_has_seen_yet(lab: World, function: str) -> None:
     lab.fail(f"nvmlDevice{function}", pynvml.NVML_ERROR_UNKNOWN)
     lay(lab, "7x1g.5gb")
     lab.settle()
-    there = {
+    uuid_by_start = {
         item["start"]: item["uuid"] for gpu in lab.machine.view()["gpus"] for item in gpu["slices"]
     }
-    assert there[0] == theirs
+    assert uuid_by_start[0] == theirs
     states = {row.start: row.state for row in lab.ledger.state.slices.values()}
     assert states == dict.fromkeys(range(1, 7), "free") | {0: "foreign"}
 
@@ -158,7 +158,7 @@ def test_after_a_reboot(lab: World) -> None:
     lab.crash()
     ticket = lab.wait("ada", "2g.10gb")
     assert state_of(lab, ticket.id) == TicketState.WAITING
-    assert made(lab) == {"4g.20gb": 1, "1g.5gb": 1}
+    assert counts_on_gpu(lab) == {"4g.20gb": 1, "1g.5gb": 1}
     assert (now(lab).layout, now(lab).conforms) == ("practical", True)
     lay(lab, "")
     assert (now(lab).layout, state_of(lab, ticket.id)) == ("", TicketState.OFFERED)
@@ -188,9 +188,9 @@ def test_each_gpu_has_the_last(pair: World) -> None:
 def test_all_or_none(pair: World) -> None:
     """One GPU that cannot be cut so keeps all of them from it."""
     both = draft("7g.40gb", 0).groups + draft("5g.20gb", 1).groups
-    asked = LayoutDraft("bad", both)
-    for call in (pair.pool.layouts.diff, lambda one: pair.pool.layouts.apply(one, "person:root")):
-        error = refusal(lambda call=call: call(asked))
+    bad_draft = LayoutDraft("bad", both)
+    for call in (pair.pool.layouts.diff, lambda d: pair.pool.layouts.apply(d, "person:root")):
+        error = refusal(lambda call=call: call(bad_draft))
         assert (error.reason, error.status) == ("bad-layout", 422)
         assert "GPU 1 (NVIDIA A100" in error.message
     assert [now(pair, n).layout for n in (0, 1)] == ["", ""]
@@ -220,13 +220,13 @@ def test_reserving_under_a_layout(pair: World) -> None:
 def test_what_is_reserved_is_named(pair: World) -> None:
     """A layout that takes slices from a class is refused, unless somebody says why; diff warns."""
     reserve(pair, shape="3g.20gb", count=4)
-    asked = draft("7x1g.5gb", 0)
-    (said,) = pair.pool.layouts.diff(asked).breaks
-    assert "On 2026-06-02 at 10:00 CEST reservation 1 (4 times 3g.20gb for deep" in said
-    assert said.endswith("would have 2 of its slices instead of 4.")
-    error = refusal(lambda: pair.pool.layouts.apply(asked, "person:root"))
-    assert (error.reason, said in error.message) == ("breaks-reservation", True)
-    pair.pool.layouts.apply(asked, "person:root", anyway="exam")
+    new_layout = draft("7x1g.5gb", 0)
+    (broken_promise,) = pair.pool.layouts.diff(new_layout).breaks
+    assert "On 2026-06-02 at 10:00 CEST reservation 1 (4 times 3g.20gb for deep" in broken_promise
+    assert broken_promise.endswith("would have 2 of its slices instead of 4.")
+    error = refusal(lambda: pair.pool.layouts.apply(new_layout, "person:root"))
+    assert (error.reason, broken_promise in error.message) == ("breaks-reservation", True)
+    pair.pool.layouts.apply(new_layout, "person:root", anyway="exam")
     assert now(pair).layout == "practical"
     assert pair.ledger.history("gpu")[0]["reason"] == "practical: 7x1g.5gb (anyway: exam)"
     pair.pool.layouts.apply(draft("2x3g.20gb", 1), "person:root")

@@ -20,15 +20,15 @@ NOW = 100 * DAY_S
 ADA = Asked("ada", "vision", "", 1)
 
 
-def held(size: int = 1, hours: float = 1.0, **more: object) -> Use:
+def live_use(size: int = 1, hours: float = 1.0, **fields: object) -> Use:
     """A live lease of ada's, of another server than the one asked for."""
-    values = {"user": "ada", "course": "vision", "server": "other", **more}
+    values = {"user": "ada", "course": "vision", "server": "other", **fields}
     return Use(1, size=size, began=NOW - hours * HOUR_S, ended=None, **values)  # type: ignore[arg-type]
 
 
-def used(hours: float, ago_s: float = DAY_S, **more: object) -> Use:
+def used(hours: float, ago_s: float = DAY_S, **fields: object) -> Use:
     """A lease of one slice that ended a while ago."""
-    live = held(1, hours, **more)
+    live = live_use(1, hours, **fields)
     assert live.began is not None
     return replace(live, began=live.began - ago_s, ended=NOW - ago_s)
 
@@ -41,17 +41,17 @@ TWO = ADA._replace(size=2)
 
 
 @pytest.mark.parametrize(
-    ("quota", "uses", "asked", "words"),
+    ("quota", "uses", "new_request", "message_parts"),
     [
-        ({"each": EACH}, [held(3)], ADA, []),
-        ({"each": EACH}, [held(4)], ADA,
+        ({"each": EACH}, [live_use(3)], ADA, []),
+        ({"each": EACH}, [live_use(4)], ADA,
          ["4 of the 4 memory slices", "“each”", "Stop another server", "smaller shape"]),
-        ({"each": EACH}, [held(4, server="")], ADA, []),  # it gives up what it holds
+        ({"each": EACH}, [live_use(4, server="")], ADA, []),  # it gives up what it holds
         ({"each": EACH}, [], ADA._replace(size=5), ["Choose a smaller shape"]),
         ({"each": Quota(course="vision", memory_slices=1)},
-         [held(user="bob"), held(course="audio")], ADA, []),
-        ({"each": Quota(memory_slices=1)}, [held(course="audio")], ADA, ["“each”"]),
-        ({"all": ALL}, [held(user="bob")], ADA, []),  # the student waits in line
+         [live_use(user="bob"), live_use(course="audio")], ADA, []),
+        ({"each": Quota(memory_slices=1)}, [live_use(course="audio")], ADA, ["“each”"]),
+        ({"all": ALL}, [live_use(user="bob")], ADA, []),  # the student waits in line
         ({"all": ALL}, [], TWO, ["your course may hold at most 1"]),
         ({"each": WEEK}, [used(10, ago_s=2 * DAY_S)], ADA,
          ["10.0 of 10 slice-hours", "again in 4 days 14 hours"]),
@@ -62,11 +62,13 @@ TWO = ADA._replace(size=2)
         (EVERY, [used(10)], ADA, ["“course”"]),  # the most exact quota counts
     ],
 )  # fmt: skip
-def test_why_not(quota: Quotas, uses: list[Use], asked: Asked, words: list[str]) -> None:
+def test_why_not(
+    quota: Quotas, uses: list[Use], new_request: Asked, message_parts: list[str]
+) -> None:
     """Whom a quota concerns, what it counts, and what a refusal says; nothing: it is granted."""
-    said = why_not(quota, asked, uses, NOW)
-    assert (said is not None) == bool(words)
-    assert [word for word in words if word not in (said or "")] == []
+    message = why_not(quota, new_request, uses, NOW)
+    assert (message is not None) == bool(message_parts)
+    assert [part for part in message_parts if part not in (message or "")] == []
 
 
 def test_only_a_shared_quota_of_slices_holds_the_queue_up() -> None:
@@ -77,8 +79,8 @@ def test_only_a_shared_quota_of_slices_holds_the_queue_up() -> None:
         "course": Quota(shared=True, memory_slices=1),
     }
     for name, quota in full.items():
-        found = quotas.limits({name: quota}, ADA, [held(1), used(2.0)], NOW)
-        holds = quotas.held_by(found, ADA)
+        limits = quotas.limits({name: quota}, ADA, [live_use(1), used(2.0)], NOW)
+        holds = quotas.held_by(limits, ADA)
         assert (holds is not None) == (name == "course")
 
 
@@ -99,13 +101,13 @@ def test_hours_end_a_guarantee() -> None:
     assert longest_set_s({"each": Quota(lease_s=7200)}, ADA, 3600.0) == 7200.0
     quota = {"each": Quota(slice_hours_week=10)}
     assert hours_left_s(quota, TWO, [used(6)], NOW) == pytest.approx(2 * HOUR_S)
-    both = [used(5), held(2, hours=0.5)]
+    both = [used(5), live_use(2, hours=0.5)]
     assert hours_left_s(quota, TWO, both, NOW) == pytest.approx(HOUR_S)
 
 
-def limited(make_world: MakeWorld, found: Quotas) -> World:
+def limited(make_world: MakeWorld, quota_table: Quotas) -> World:
     courses = {**SETTINGS.courses, "b": Course(title="B", shapes=("1g.5gb",))}
-    return make_world(changed(SETTINGS, quotas=found, courses=courses, extension_s=7 * DAY_S))
+    return make_world(changed(SETTINGS, quotas=quota_table, courses=courses, extension_s=7 * DAY_S))
 
 
 def test_a_refusal_is_in_the_ledger(make_world: MakeWorld) -> None:
@@ -153,9 +155,9 @@ def test_hours_end_and_bound_a_lease(make_world: MakeWorld) -> None:
     longer = world.pool.leases.extend(lease.id, 5400, "ada")
     assert longer.guaranteed_until == pytest.approx(world.at + 2 * HOUR_S)
     world.pass_time(HOUR_S)
-    said = refusal(lambda: world.pool.leases.extend(lease.id, 600, "ada"))
-    assert said.reason == "no-extension"
-    assert "last for 1 hour more" in said.message
+    error = refusal(lambda: world.pool.leases.extend(lease.id, 600, "ada"))
+    assert error.reason == "no-extension"
+    assert "last for 1 hour more" in error.message
 
 
 def test_the_offers_say_what_is_left(make_world: MakeWorld) -> None:
@@ -164,12 +166,12 @@ def test_the_offers_say_what_is_left(make_world: MakeWorld) -> None:
     lease = world.run("ada", "2x1g.5gb")
     world.pass_time(HOUR_S)
     (course,) = world.pool.offers(["everyone"], "ada").courses
-    assert {one.limit: (one.used, one.most) for one in course.left} == {
+    assert {allowance.limit: (allowance.used, allowance.most) for allowance in course.left} == {
         "memory_slices": (2, 4),
         "slice_hours_week": (2, 2),
     }
     assert course.guaranteed_s == 3600
-    (week,) = (one for one in course.left if one.limit == "slice_hours_week")
+    (week,) = (allowance for allowance in course.left if allowance.limit == "slice_hours_week")
     assert week.more_in_s == pytest.approx(6 * DAY_S + 23 * HOUR_S + 300, abs=2)
     assert world.pool.offers(["everyone"]).courses[0].left == ()
     assert lease.guaranteed_until is not None

@@ -101,19 +101,19 @@ class PoolMachine(RuleBasedStateMachine):
 
 
 def as_rule(name: str, action: Callable[..., object]) -> Callable[..., None]:
-    def does(self: PoolMachine, die_at: int | None = None, **chosen: Any) -> None:
+    def step(self: PoolMachine, die_at: int | None = None, **arguments: Any) -> None:
         room = self.room
         assert room is not None
-        room.step(lambda: action(room, **chosen), die_at)
+        room.step(lambda: action(room, **arguments), die_at)
 
-    does.__name__ = name
-    return does
+    step.__name__ = name
+    return step
 
 
-for name, (action, chosen) in DEADLY.items():
-    setattr(PoolMachine, name, rule(**chosen, die_at=dying)(as_rule(name, action)))
-for name, (action, chosen) in HARMLESS.items():
-    setattr(PoolMachine, name, rule(**chosen)(as_rule(name, action)))
+for name, (action, strategies) in DEADLY.items():
+    setattr(PoolMachine, name, rule(**strategies, die_at=dying)(as_rule(name, action)))
+for name, (action, strategies) in HARMLESS.items():
+    setattr(PoolMachine, name, rule(**strategies)(as_rule(name, action)))
 
 TestPool = PoolMachine.TestCase
 TestPool.settings = settings(

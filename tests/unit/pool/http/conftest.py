@@ -37,8 +37,8 @@ def foreign_slice(world: World) -> int:
     """Somebody makes a slice with nvidia-smi."""
     info = world.driver.gpus()[0]
     profile = info.geometry.by_name["1g.5gb"]
-    taken = {one.placement.start for one in world.driver.slices(info.uuid)}
-    place = next(place for place in profile.placements if place.start not in taken)
+    taken_starts = {reading.placement.start for reading in world.driver.slices(info.uuid)}
+    place = next(place for place in profile.placements if place.start not in taken_starts)
     world.driver.create(info.uuid, profile, place)
     world.pool.reconcile()
     rows = world.ledger.state.slices.values()

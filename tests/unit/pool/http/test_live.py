@@ -235,15 +235,15 @@ def test_a_sign_in_that_nobody_ends_costs_nothing() -> None:
     """However often somebody begins: the browser keeps it, signed, in time, and for one use."""
     at = [0.0]
     signing = PendingSignIns(600, now=lambda: at[0])
-    begun = [signing.begin("verifier", "/services/pool/log") for _ in range(1000)]
+    sign_ins = [signing.begin("verifier", "/services/pool/log") for _ in range(1000)]
     assert signing._served == {}
-    state, cookie = begun[0]
+    state, cookie = sign_ins[0]
     pending = signing.find(state, cookie)
     assert pending is not None
     assert (pending.verifier, pending.next_url) == ("verifier", "/services/pool/log")
-    assert signing.find(begun[1][0], cookie) is None
+    assert signing.find(sign_ins[1][0], cookie) is None
     assert signing.find(state, "x" + cookie) is None
     signing.serve(state)
     assert signing.find(state, cookie) is None
     at[0] = 601.0
-    assert signing.find(*begun[1]) is None
+    assert signing.find(*sign_ins[1]) is None
