@@ -93,8 +93,8 @@ class Service:
         if self.refuses:
             return httpx.Response(403, json={"reason": "forbidden", "message": "Not yours."})
         plain = path.partition("?")[0]
-        known = (f"{request.method} {plain}", path, plain, f"/{plain.split('/')[1]}/")
-        answer = next(self.answers[one] for one in known if one in self.answers)
+        patterns = (f"{request.method} {plain}", path, plain, f"/{plain.split('/')[1]}/")
+        answer = next(self.answers[pattern] for pattern in patterns if pattern in self.answers)
         answer = next(answer) if isinstance(answer, Iterator) else answer
         if not isinstance(answer, httpx.Response):
             answer = httpx.Response(200, content=to_json(answer))
@@ -185,21 +185,21 @@ def lab_with(folder: Path, toml: str) -> Settings:
     return load(file, {})
 
 
-def invoked(lab: Path, *words: str, stdin: str = "") -> Result:
+def invoked(lab: Path, *arguments: str, stdin: str = "") -> Result:
     """How a command of `miglab pool` ended."""
-    return CliRunner().invoke(pool.app, ["--config", str(lab), *words], input=stdin)
+    return CliRunner().invoke(pool.app, ["--config", str(lab), *arguments], input=stdin)
 
 
-def run(lab: Path, *words: str) -> str:
+def run(lab: Path, *arguments: str) -> str:
     """What a command that succeeds prints."""
-    result = invoked(lab, *words)
+    result = invoked(lab, *arguments)
     assert result.exit_code == 0, result.output
     return result.stdout
 
 
-def ended(*words: str) -> object:
+def ended(*arguments: str) -> object:
     """The exit status of `miglab`, which prints as in a shell."""
     with pytest.MonkeyPatch.context() as shell, pytest.raises(SystemExit) as end:
-        shell.setattr(sys, "argv", ["miglab", *words])
+        shell.setattr(sys, "argv", ["miglab", *arguments])
         cli.main()
     return end.value.code

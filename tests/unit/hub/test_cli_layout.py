@@ -37,18 +37,18 @@ def file(tmp_path: Path) -> Path:
     return file
 
 
-def run(lab: Path, *words: str, stdin: str = "") -> Result:
-    return invoked(lab, "layout", *words, stdin=stdin)
+def run(lab: Path, *arguments: str, stdin: str = "") -> Result:
+    return invoked(lab, "layout", *arguments, stdin=stdin)
 
 
-def now(*gpus: GpuLayout, **more: Any) -> dict[str, Any]:
-    return Layouts(at=0.0, gpus=gpus or (DONE, TO_DO)).model_dump(mode="json") | more
+def now(*gpus: GpuLayout, **fields: Any) -> dict[str, Any]:
+    return Layouts(at=0.0, gpus=gpus or (DONE, TO_DO)).model_dump(mode="json") | fields
 
 
 def answer(service: Service, *answers: Any) -> None:
     """What the service says of layouts, one answer after the other."""
-    told = iter(answers * 2 if len(answers) == 1 else answers)
-    service.answers |= {"/layout": told, "/layout/diff": told}
+    answers_in_turn = iter(answers * 2 if len(answers) == 1 else answers)
+    service.answers |= {"/layout": answers_in_turn, "/layout/diff": answers_in_turn}
 
 
 def test_show(service: Service, lab: Path) -> None:
@@ -102,7 +102,7 @@ def test_apply(service: Service, lab: Path, file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("gpus", "status", "says"),
+    ("gpus", "status", "output_part"),
     [
         ((DONE,), 0, "GPU 0: as the layout says"),
         ((DONE, TO_DO), 1, "lease 7"),
@@ -110,12 +110,12 @@ def test_apply(service: Service, lab: Path, file: Path) -> None:
     ],
 )
 def test_assert(
-    service: Service, lab: Path, gpus: tuple[GpuLayout, ...], status: int, says: str
+    service: Service, lab: Path, gpus: tuple[GpuLayout, ...], status: int, output_part: str
 ) -> None:
     """The exit status says whether it conforms; what differs is shown, and that alone."""
     answer(service, now(*gpus), now(*gpus))
     result = run(lab, "assert")
-    assert (result.exit_code, says in result.stdout) == (status, True)
+    assert (result.exit_code, output_part in result.stdout) == (status, True)
     result = run(lab, "assert", "--json")
     assert (result.exit_code, json.loads(result.stdout)) == (status, now(*gpus))
 
@@ -134,7 +134,7 @@ def test_assert_waits(
 
 
 @pytest.mark.parametrize(
-    ("raw", "says"),
+    ("raw", "problem"),
     [
         (None, "cannot be read: No such file"),
         (b"", "has 0 characters"),
@@ -143,7 +143,7 @@ def test_assert_waits(
     ],
 )
 def test_a_file_that_cannot_be_read(
-    service: Service, lab: Path, tmp_path: Path, raw: bytes | None, says: str
+    service: Service, lab: Path, tmp_path: Path, raw: bytes | None, problem: str
 ) -> None:
     """Nothing is asked; the message names the file."""
     file = tmp_path / "odd.yaml"
@@ -151,5 +151,5 @@ def test_a_file_that_cannot_be_read(
         file.write_bytes(raw)
     result = run(lab, "diff", str(file))
     assert isinstance(result.exception, StartError)
-    assert "odd.yaml" in str(result.exception) and says in str(result.exception)
+    assert "odd.yaml" in str(result.exception) and problem in str(result.exception)
     assert service.asked == []

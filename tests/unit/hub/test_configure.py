@@ -118,9 +118,9 @@ def configured(folder: Path, text: str = COURSE) -> Any:
 @pytest.mark.parametrize(("text", "of", "traits"), SETS.values(), ids=SETS)
 def test_what_is_set(tmp_path: Path, text: str, of: str, traits: dict[str, Any]) -> None:
     """Each key of lab.toml reaches the trait that it is for."""
-    found = configured(tmp_path, text)[of]
-    here = json.dumps({name: found.get(name) for name in traits}, default=sorted)
-    assert json.loads(here.replace(str(tmp_path), "HERE")) == json.loads(
+    values = configured(tmp_path, text)[of]
+    text_of_values = json.dumps({name: values.get(name) for name in traits}, default=sorted)
+    assert json.loads(text_of_values.replace(str(tmp_path), "HERE")) == json.loads(
         json.dumps(traits, default=sorted)
     )
 
@@ -136,8 +136,8 @@ def test_everybody_has_the_least_scopes(tmp_path: Path) -> None:
     assert hub.extra_user_scopes == {SERVICE_SCOPE, f"{LEASE_SCOPE}!user"}
     assert set(hub.custom_scopes) == {LEASE_SCOPE, STAFF_SCOPE, ADMIN_SCOPE}
     roles = {role.pop("name"): role for role in hub.load_roles}
-    own = ["read:servers", "delete:servers", LEASE_SCOPE, "read:groups"]
-    assert roles["miglab-pool"] == {"scopes": own, "services": ["pool"]}
+    scopes = ["read:servers", "delete:servers", LEASE_SCOPE, "read:groups"]
+    assert roles["miglab-pool"] == {"scopes": scopes, "services": ["pool"]}
     assert roles["miglab-staff"] == {"scopes": [STAFF_SCOPE, SERVICE_SCOPE], "users": ["prof"]}
     assert roles["miglab-admin"] == {"scopes": [ADMIN_SCOPE, SERVICE_SCOPE], "users": ["root"]}
 
@@ -166,22 +166,25 @@ def test_every_trait_exists(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("notices", "told"), [(("a < b",), {"announcement": "This lab: a &lt; b"}), ((), {})]
+    ("notices", "template_vars"), [(("a < b",), {"announcement": "This lab: a &lt; b"}), ((), {})]
 )
 def test_a_notice_is_text_and_no_markup(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, notices: tuple[str, ...], told: dict[str, str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    notices: tuple[str, ...],
+    template_vars: dict[str, str],
 ) -> None:
     """JupyterHub puts it into its pages as it is, and without anything to say draws no box."""
     monkeypatch.setattr(Settings, "notices", notices)
-    assert configured(tmp_path).JupyterHub.template_vars == {"lab_title": "miglab"} | told
+    assert configured(tmp_path).JupyterHub.template_vars == {"lab_title": "miglab"} | template_vars
 
 
 def test_the_hub_bears_the_labs_name_and_logo(tmp_path: Path) -> None:
     """Without a logo of its own, miglab's."""
     (tmp_path / "logo.png").touch()
-    own = configured(tmp_path, '[lab]\ntitle = "GPU lab"\nlogo = "logo.png"\n' + COURSE)
-    assert own.JupyterHub.template_vars["lab_title"] == "GPU lab"
-    assert own.JupyterHub.logo_file == str(tmp_path / "logo.png")
+    config = configured(tmp_path, '[lab]\ntitle = "GPU lab"\nlogo = "logo.png"\n' + COURSE)
+    assert config.JupyterHub.template_vars["lab_title"] == "GPU lab"
+    assert config.JupyterHub.logo_file == str(tmp_path / "logo.png")
     assert Path(configured(tmp_path).JupyterHub.logo_file).is_file()
 
 
@@ -216,14 +219,14 @@ def test_jupyterlab_opens_the_notebooks_and_asks_nothing(tmp_path: Path) -> None
     """The folder of notebooks opens; no news, no update check, no search for language servers."""
     c = configured(tmp_path)
     folder = Path(c.MIGLocalSpawner.environment["JUPYTER_CONFIG_PATH"])
-    asked = json.loads((folder / "jupyter_server_config.json").read_text(encoding="utf-8"))
+    server_config = json.loads((folder / "jupyter_server_config.json").read_text(encoding="utf-8"))
     page = json.loads((folder / "labconfig/page_config.json").read_text(encoding="utf-8"))
     themes = json.loads(
         (folder / "labconfig/default_setting_overrides.json").read_text(encoding="utf-8")
     )["@jupyterlab/apputils-extension:themes"]
     assert themes == {"adaptive-theme": True}  # light or dark, as the hub's pages
     assert page["disabledExtensions"] == {"@jupyterlab/apputils-extension:announcements": True}
-    assert asked["LanguageServerManager"] == {"autodetect": False}
+    assert server_config["LanguageServerManager"] == {"autodetect": False}
 
 
 def test_servers_report_as_often_as_the_lab_says(tmp_path: Path) -> None:
@@ -298,12 +301,12 @@ async def test_a_clock_set_back_lengthens_no_wait_of_the_hub(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It gives up after its timeout though the clock went back by an hour while it waited."""
-    began = time.time()
+    before = time.time()
     monkeypatch.setattr(IOLoop, "time", IOLoop.time)  # put back afterwards
     wait_by_a_steady_clock()
 
     def answers() -> bool:
-        monkeypatch.setattr(time, "time", lambda: began - 3600)
+        monkeypatch.setattr(time, "time", lambda: before - 3600)
         return False
 
     with pytest.raises(TimeoutError, match="gave up"):

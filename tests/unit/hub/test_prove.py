@@ -43,11 +43,11 @@ QUICK, PROGRAMS = Options(is_quick=True), Options(is_quick=True, runs_programs=T
 
 def answers(settings: Settings, options: Options = QUICK) -> dict[str, LineAnswer]:
     """What a run says, by line."""
-    shown: list[LineAnswer] = []
-    proof = prove_lab(settings, options, shown.append)
+    printed: list[LineAnswer] = []
+    proof = prove_lab(settings, options, printed.append)
     assert [answer.line for answer in proof.report.answers] == NAMES
-    assert sorted(answer.line for answer in shown) == sorted(NAMES)
-    return {answer.line: answer for answer in shown}
+    assert sorted(answer.line for answer in printed) == sorted(NAMES)
+    return {answer.line: answer for answer in printed}
 
 
 def refused(of: dict[str, LineAnswer]) -> set[str]:
@@ -106,9 +106,9 @@ def test_figures_are_those_of_the_calls(settings: Settings) -> None:
 def test_without_mig_nothing_is_cut(settings: Settings, machine: SimulatedMachine) -> None:
     """The lines that need slices say why they could not be tried; no call changes anything."""
     machine.set_mig(False)
-    shown: list[LineAnswer] = []
-    proof = prove_lab(settings, QUICK, shown.append)
-    untried = {a.line: a.result for a in shown if a.verdict is LineVerdict.UNTRIED}
+    printed: list[LineAnswer] = []
+    proof = prove_lab(settings, QUICK, printed.append)
+    untried = {a.line: a.result for a in printed if a.verdict is LineVerdict.UNTRIED}
     assert {name: untried[name] for name in NEEDS_CUTTING} == dict.fromkeys(
         NEEDS_CUTTING, "GPU 0: its MIG mode is off"
     )
@@ -193,10 +193,10 @@ def test_an_error_of_prove_itself_ends_one_step_alone(
         raise AttributeError("no such thing")
 
     monkeypatch.setattr("miglab_hub.prove.reading.simulated_geometry", mistaken)
-    told = answers(settings)
-    assert told["geometry"].verdict is LineVerdict.UNTRIED
-    assert "AttributeError" in told["geometry"].result
-    assert told["create-destroy"].verdict is LineVerdict.YES
+    answer_by_line = answers(settings)
+    assert answer_by_line["geometry"].verdict is LineVerdict.UNTRIED
+    assert "AttributeError" in answer_by_line["geometry"].result
+    assert answer_by_line["create-destroy"].verdict is LineVerdict.YES
 
 
 def test_what_cannot_be_undone_is_told_and_undone_by_the_next_run(

@@ -16,10 +16,10 @@ from miglab_spawner.backends import RefusedByBackend
 from miglab_spawner.pages.waiting import Wait
 
 
-def ticket(state: TicketState = TicketState.WAITING, **more: Any) -> TicketView:
+def ticket(state: TicketState = TicketState.WAITING, **fields: Any) -> TicketView:
     position = 1 if state is TicketState.WAITING else None
-    mine = {"shape": "3g.20gb", "state": state, "position": position}
-    return ticket_view(1, "ada", **{**mine, **more})
+    defaults = {"shape": "3g.20gb", "state": state, "position": position}
+    return ticket_view(1, "ada", **{**defaults, **fields})
 
 
 class FakeQueue:
@@ -41,8 +41,8 @@ class FakeQueue:
         self._called("given_up", number)
         return ticket(TicketState.CANCELLED, reason="cancelled")
 
-    def _called(self, what: str, value: Any) -> None:
-        self.calls.append((what, value))
+    def _called(self, method: str, value: Any) -> None:
+        self.calls.append((method, value))
         if self.refuses is not None:
             raise self.refuses
 
@@ -54,7 +54,7 @@ def queue() -> FakeQueue:
 
 async def begun(queue: FakeQueue, *, keeps_ticket: bool = True) -> tuple[Wait, Any]:
     """A wait that has begun, and its task."""
-    wait = Wait(queue, lambda _pct, _said: None, keeps_ticket=keeps_ticket)
+    wait = Wait(queue, lambda _pct, _text: None, keeps_ticket=keeps_ticket)
     task = asyncio.create_task(wait.until_over(ticket()))
     await until(lambda: wait.ticket is not None, "the wait to begin")
     return wait, task
