@@ -95,9 +95,9 @@ def handed_in(student, evidence, code="def area(r):\n    import math\n    return
 def test_identical_samples_of_two_students_are_flagged():
     """Samples are noise: two people never measure the same twenty."""
     seeds = {"ann": 0, "bob": 0, "cyd": 1}
-    zips = [Submission(who, who, {"MX-2": honest(seed)}) for who, seed in seeds.items()]
-    found = submissions.same_samples(zips)
-    assert found == {("ann", "MX-2"): ["bob"], ("bob", "MX-2"): ["ann"]}
+    zips = [Submission(student, student, {"MX-2": honest(seed)}) for student, seed in seeds.items()]
+    copies = submissions.same_samples(zips)
+    assert copies == {("ann", "MX-2"): ["bob"], ("bob", "MX-2"): ["ann"]}
 
 
 TOLD = Judgement(Verdict.CONTRADICTED, "why", "supported")
@@ -105,7 +105,7 @@ STOPPED = "stopped by hand"
 
 
 @pytest.mark.parametrize(
-    ("found", "mark", "look_at"),
+    ("changes", "mark", "look_at"),
     [
         ({"judgement": TOLD, "verdict_read": Verdict.SUPPORTED}, 1, ""),
         ({"judgement": TOLD, "verdict_read": Verdict.CONTRADICTED}, 0, ""),
@@ -113,11 +113,11 @@ STOPPED = "stopped by hand"
     ],
 )
 def test_a_claim_is_held_against_the_data_and_not_against_the_verdict_in_the_file(
-    found, mark, look_at
+    changes, mark, look_at
 ):
     """Whatever a file names, the points say 2.5 times: "supported" is right. No run, no mark."""
-    one = replace(honest(), **found)
-    (row,) = grading.experiment_rows(Submission("ann", "ann.zip"), one, ())
+    evidence = replace(honest(), **changes)
+    (row,) = grading.experiment_rows(Submission("ann", "ann.zip"), evidence, ())
     assert row.machine_mark == mark
     assert look_at in row.look_at
     assert row.verdict == "supported" or look_at
@@ -133,17 +133,17 @@ def packed_again(folder, names):
 @pytest.mark.parametrize("names", [str, "hand-in/{}".format], ids=["as made", "in a folder"])
 def test_a_zip_that_was_packed_again_is_the_same(names, tmp_path):
     """With a folder around all and a packer's own files in it."""
-    found = packed_again(tmp_path, names)
-    assert (found.student, list(found.evidence), list(found.notebooks)) == (
+    submission = packed_again(tmp_path, names)
+    assert (submission.student, list(submission.evidence), list(submission.notebooks)) == (
         "ann", ["MX-2"], ["geometry"],
     )  # fmt: skip
-    assert found.problems == {}
+    assert submission.problems == {}
 
 
 def test_a_zip_with_nothing_of_a_hand_in_has_a_row(tmp_path):
     """Nobody disappears from the table."""
-    found = packed_again(tmp_path, "other/{}.bak".format)
-    (row,) = grading.rows_of(found, {}, {})
+    submission = packed_again(tmp_path, "other/{}.bak".format)
+    (row,) = grading.rows_of(submission, {}, {})
     assert (row.file, row.item, row.readable) == ("ann.zip", "zip", "no")
 
 
@@ -171,12 +171,12 @@ def test_a_class_is_marked(tmp_path, capsys):
     assert cli.main([*command, "--plot", str(tmp_path / "class.svg")]) == 0
     with table.open(encoding="utf-8-sig") as file:
         rows = {(row["file"][:3], row["item"]): row for row in csv.DictReader(file)}
-    mark = {who: row["machine_mark"] for (who, item), row in rows.items() if item == "MX-2"}
+    mark = {student: row["machine_mark"] for (student, item), row in rows.items() if item == "MX-2"}
     assert mark == {"ann": "0", "bob": "0", "cyd": "0", "dee": "0", "flo": "1"}
     assert "the same samples as bob.zip" in rows["ann", "MX-2"]["look_at"]
     assert rows["cyd", "MX-2"]["verdict_read"] == "no"
     assert rows["dee", "MX-2"]["students_own"] == "no"
-    code = {who: rows[who, "geometry: area"]["code_exact"] for who in mark}
+    code = {name: rows[name, "geometry: area"]["code_exact"] for name in mark}
     assert code == {"ann": "yes", "bob": "no", "cyd": "no", "dee": "no", "flo": "yes"}
     assert rows["flo", "geometry: area"]["machine_mark"] == "1"
     assert "ZeroDivisionError" in rows["dee", "geometry: area"]["look_at"]
