@@ -114,9 +114,9 @@ def test_what_it_depends_on_is_all_it_needs(wheels: Path, tmp_path: Path, packag
 def _said(folder: Path, python: Path, code: str, *arguments: str) -> str:
     """What isolated Python prints: nothing of the repository is on its path."""
     command = [str(python), "-I", "-c", code, *arguments]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    process = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
+    return process.stdout
 
 
 def _extras(wheel: Path) -> set[str]:
