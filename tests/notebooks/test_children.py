@@ -132,7 +132,7 @@ def one_rank_stays_away():
     time.sleep(600)
 
 
-def mine():
+def living_workers():
     """Living workers of this process's fork server."""
     pid = _forkserver._forkserver_pid
     return psutil.Process(pid).children() if pid else []
@@ -141,7 +141,7 @@ def mine():
 @pytest.fixture(autouse=True)
 def _nothing_left():
     yield
-    assert mine() == []
+    assert living_workers() == []
 
 
 def test_a_measurement_carries_all_its_circumstances():

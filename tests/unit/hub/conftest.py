@@ -73,7 +73,7 @@ class Service:
     """
 
     def __init__(self) -> None:
-        self.asked: list[tuple[str, str, Any]] = []
+        self.requests: list[tuple[str, str, Any]] = []
         self.refuses = False
         self.clients: list[httpx.Client] = []
         pool = pool_of(slice_view(1, 0, "alice"), slice_view(2, 4))
@@ -88,7 +88,7 @@ class Service:
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         path = request.url.raw_path.decode().removeprefix("/services/pool/api")
-        self.asked.append((request.method, path, json.loads(request.content or "null")))
+        self.requests.append((request.method, path, json.loads(request.content or "null")))
         self.token = request.headers["authorization"]
         if self.refuses:
             return httpx.Response(403, json={"reason": "forbidden", "message": "Not yours."})
@@ -98,7 +98,7 @@ class Service:
         answer = next(answer) if isinstance(answer, Iterator) else answer
         if not isinstance(answer, httpx.Response):
             answer = httpx.Response(200, content=to_json(answer))
-        self.said = answer.content
+        self.last_answer = answer.content
         return answer
 
 

@@ -113,7 +113,7 @@ def test_what_each_command_asks(
 ) -> None:
     """One call of the API (and one for a GPU's index), in a form that the service can read."""
     run(lab, *command.split())
-    assert service.asked == calls
+    assert service.requests == calls
     method, path, body = calls[-1]
     reads = {
         "reclaim": ReclaimRequest, "drain": ActionRequest, "quarantine": ActionRequest,
@@ -139,14 +139,14 @@ def test_what_cannot_be_understood_asks_nothing(service: Service, lab: Path, com
     """No reason, no such thing, no duration: status 2, and nothing was done."""
     result = invoked(lab, *command.split())
     assert result.exit_code == 2
-    assert service.asked == []
+    assert service.requests == []
 
 
 def test_a_gpu_that_is_not_there(service: Service, lab: Path) -> None:
     """An index that no GPU has is refused before anything is done."""
     result = invoked(lab, "drain", "gpu", "9", "--reason", "fan")
     assert isinstance(result.exception, RefusedError) and "no GPU 9" in str(result.exception)
-    assert service.asked == [POOL]
+    assert service.requests == [POOL]
 
 
 TO_ADA = {"to_user": "ada", "to_server": ""}
@@ -203,7 +203,7 @@ def test_what_each_command_prints(
 @pytest.mark.parametrize("command", ["status", "release 1", "reclaim", "reservations", "usage"])
 def test_json_is_the_answer_as_it_came(service: Service, lab: Path, command: str) -> None:
     """For programs, who are told what the service said."""
-    assert json.loads(run(lab, *command.split(), "--json")) == json.loads(service.said)
+    assert json.loads(run(lab, *command.split(), "--json")) == json.loads(service.last_answer)
 
 
 def test_a_sheet_of_usage(lab: Path) -> None:

@@ -78,26 +78,26 @@ def test_diff(service: Service, lab: Path, file: Path) -> None:
     """
     answer(service, now())
     result = run(lab, "diff", str(file), "a")
-    assert service.asked == [
+    assert service.requests == [
         ("POST", "/layout/diff", {"text": TEXT, "file": str(file)[-200:], "name": "a"})
     ]
     assert "by 2026-06-02" in result.stdout
     assert len(result.stdout.splitlines()) == 3
     run(lab, "diff", "-", stdin=TEXT)
-    assert service.asked[1][2]["text"] == TEXT
+    assert service.requests[1][2]["text"] == TEXT
 
 
 def test_apply(service: Service, lab: Path, file: Path) -> None:
     """Without --now nobody is warned; it says for each GPU how it stands, and who is warned."""
     answer(service, now(warned=[]), now(warned=[7]))
     result = run(lab, "apply", str(file), "--reason", "week 1")
-    method, path, body = service.asked[0]
+    method, path, body = service.requests[0]
     assert (method, path) == ("PUT", "/layout")
     assert (body["now"], body["reason"], body["warning_s"]) == (False, "week 1", 300)
     assert result.stdout.splitlines()[0] == "GPU 0: a, conforms"
     assert result.stdout.splitlines()[1].startswith("GPU 1: a, differs; ready by 2026-06-02")
     result = run(lab, "apply", str(file), "--now", "--warning", "90s")
-    assert (service.asked[1][2]["now"], service.asked[1][2]["warning_s"]) == (True, 90)
+    assert (service.requests[1][2]["now"], service.requests[1][2]["warning_s"]) == (True, 90)
     assert result.stdout.splitlines()[0] == "warned: lease 7"
 
 
@@ -129,7 +129,7 @@ def test_assert_waits(
     no, yes = now(TO_DO), now(DONE)
     answer(service, no, no, yes, no)
     assert run(lab, "assert", str(file), "--wait", "1h").exit_code == 0
-    assert (len(service.asked), len(paused)) == (3, 2)
+    assert (len(service.requests), len(paused)) == (3, 2)
     assert run(lab, "assert", str(file)).exit_code == 1
 
 
@@ -152,4 +152,4 @@ def test_a_file_that_cannot_be_read(
     result = run(lab, "diff", str(file))
     assert isinstance(result.exception, StartError)
     assert "odd.yaml" in str(result.exception) and problem in str(result.exception)
-    assert service.asked == []
+    assert service.requests == []

@@ -84,12 +84,12 @@ class StandIn:
         self.messages: tuple[StaffMessage, ...] = ()
         self.broken = 0  # an HTTP status to fail with, as when the pool restarts
         self.refuses: Refusal | None = None  # an extension or a move
-        self.told: list[Signals] = []
-        self.known: list[int | None] = []  # the ticket that each report named
+        self.reported_signals: list[Signals] = []
+        self.reported_tickets: list[int | None] = []  # the ticket that each report named
         self.sharing: dict[str, bool] = {}  # courses that ask for progress; was the notice read?
         self.reports: list[ProgressReport] = []
         self.moved: list[tuple[str, str, str]] = []  # user, server, shape; empty: what is offered
-        self.asked: list[tuple[str, str]] = []  # path and bearer token of every request
+        self.requests: list[tuple[str, str]] = []  # path and bearer token of every request
         self.url = ""
 
     async def start(self) -> None:
@@ -115,7 +115,7 @@ class StandIn:
 
         @app.middleware("http")
         async def stamp(request: Request, go_on: object) -> object:
-            self.asked.append((request.url.path, request.headers.get("authorization", "")))
+            self.requests.append((request.url.path, request.headers.get("authorization", "")))
             if self.broken:
                 no = Refusal(reason="not-now", message="Not now.")
                 answer = JSONResponse(no.model_dump(), self.broken)
@@ -131,8 +131,8 @@ class StandIn:
         async def signals(
             report: Signals, ticket_id: Annotated[int | None, Query(alias="known")] = None
         ) -> ServerStatus:
-            self.told.append(report)
-            self.known.append(ticket_id)
+            self.reported_signals.append(report)
+            self.reported_tickets.append(ticket_id)
             return self._status()
 
         @app.post("/api/progress")

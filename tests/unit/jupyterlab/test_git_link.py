@@ -147,7 +147,7 @@ class Redirect(BaseHTTPRequestHandler):
     """Sends everybody somewhere else."""
 
     def do_GET(self) -> None:
-        self.server.asked.append(self.path)  # type: ignore[attr-defined]
+        self.server.paths.append(self.path)  # type: ignore[attr-defined]
         self.send_response(302)
         self.send_header("Location", f"/elsewhere{self.path}")
         self.end_headers()
@@ -158,7 +158,7 @@ class Redirect(BaseHTTPRequestHandler):
 @pytest.fixture
 def redirecting() -> Iterator[HTTPServer]:
     server = HTTPServer(("127.0.0.1", 0), Redirect)
-    server.asked = []  # type: ignore[attr-defined]
+    server.paths = []  # type: ignore[attr-defined]
     thread = Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     yield server
@@ -177,7 +177,7 @@ def test_a_redirect_is_not_followed(redirecting: HTTPServer):
     """It could lead to a repository that the lab does not allow."""
     repo = f"http://127.0.0.1:{redirecting.server_port}/example/x"
     assert git(repo, "ls-remote", "--", repo).returncode != 0
-    assert [path.startswith("/elsewhere") for path in redirecting.asked] == [False]  # type: ignore[attr-defined]
+    assert [path.startswith("/elsewhere") for path in redirecting.paths] == [False]  # type: ignore[attr-defined]
 
 
 @with_git

@@ -146,9 +146,9 @@ async def received(tab: WebSocketClientConnection) -> dict[str, Any]:
 
 async def test_a_round_tells_and_learns(server: JupyterServer, pool: StandIn):
     """The pool hears of this server, by its own token; the front end hears of the lease."""
-    assert pool.asked == [("/api/server/signals", "Bearer servers-own-token")]
-    assert (pool.told[0].kernels, pool.told[0].terminals) == ((), 0)
-    assert pool.told[0].cpu_s is not None
+    assert pool.requests == [("/api/server/signals", "Bearer servers-own-token")]
+    assert (pool.reported_signals[0].kernels, pool.reported_signals[0].terminals) == ((), 0)
+    assert pool.reported_signals[0].cpu_s is not None
     status = await server.lease()
     assert (status["state"], status["shape"]) == ("held", "1g.5gb")
     assert status["lease"]["others_wait"] == 3
@@ -163,7 +163,7 @@ async def test_nobody_else_gets_in(start: Start, pool: StandIn):
         assert (await server.client.post(f"miglab/api/{button}", json={})).status_code == 403
     with pytest.raises(HTTPClientError, match="403"):
         await server.watch({})
-    assert pool.asked == []
+    assert pool.requests == []
 
 
 async def test_a_cookie_alone_changes_nothing(start: Start, pool: StandIn):
@@ -172,7 +172,7 @@ async def test_a_cookie_alone_changes_nothing(start: Start, pool: StandIn):
     await server.client.get(f"lab?token={TOKEN}")  # now there is a cookie
     assert (await server.client.get("miglab/api/lease")).status_code == 200
     assert (await server.client.post("miglab/api/release", json={})).status_code == 403
-    assert pool.asked == []
+    assert pool.requests == []
     xsrf = {"X-XSRFToken": server.client.cookies["_xsrf"]}
     answer = await server.client.post("miglab/api/release", json={}, headers=xsrf)
     assert answer.status_code == 200
@@ -195,7 +195,7 @@ async def test_what_a_button_does_is_seen_in_every_tab(
     answer = await server.post(button, **body)
     for status in (answer.json(), await received(first_tab), await received(second_tab)):
         assert (status["state"], status["warning"]) == (state, None)
-    assert pool.asked[-1][0] == f"/api/lease/{button}"
+    assert pool.requests[-1][0] == f"/api/lease/{button}"
 
 
 @pytest.mark.parametrize("button", ["extend", "move"])
@@ -213,7 +213,7 @@ async def test_nonsense_is_not_passed_on(start: Start, pool: StandIn, value: obj
     server = start()
     for button, body in (("extend", {"by_s": value}), ("read", {"message": value})):
         answer = await server.post(button, **body)
-        assert (answer.status_code, pool.asked) == (400, [])
+        assert (answer.status_code, pool.requests) == (400, [])
 
 
 @pytest.mark.parametrize("status", [429, 502, 503])
@@ -247,7 +247,7 @@ async def test_silent_without_a_pool(start: Start, pool: StandIn):
     """Nothing is sent, nothing is shown, nothing fails; a button says that there is nobody."""
     server = start(MIGLAB_API="", **CPU)
     await server.extension._start_jupyter_server_extension(server.app)
-    assert ((await server.lease())["state"], pool.asked) == ("none", [])
+    assert ((await server.lease())["state"], pool.requests) == ("none", [])
     assert server.keeper._task is None
     for button in ("release", "cancel", "requeue"):
         assert (await server.post(button)).status_code in (404, 409)
@@ -265,14 +265,14 @@ async def test_what_a_tab_reports_reaches_the_pool(start: Start, pool: StandIn):
         await tab.write_message(message)
     await server.until(lambda: server.keeper.tabs.summary(0.0).unsaved is not None)
     await server.keeper.round()
-    report = pool.told[-1]
+    report = pool.reported_signals[-1]
     assert (report.browsers, report.unsaved) == (1, 2)
     assert report.browser_age_s is not None
     assert report.browser_age_s >= 4.0
     tab.close()
     await server.until(lambda: not server.keeper.tabs.summary(0.0).open)
     await server.keeper.round()
-    assert pool.told[-1].browsers == 0
+    assert pool.reported_signals[-1].browsers == 0
 
 
 # -- a server without a slice ------------------------------------------------------------------
@@ -294,9 +294,9 @@ async def test_the_position_is_shown_and_kept(waiting: JupyterServer, pool: Stan
     place = status["ticket"]
     assert (place["state"], place["position"], place["waiting"]) == ("waiting", 2, 5)
     assert place["estimate"]["high_s"] == 900
-    assert pool.asked[-1] == ("/api/server/signals", "Bearer servers-own-token")
+    assert pool.requests[-1] == ("/api/server/signals", "Bearer servers-own-token")
     await waiting.keeper.round()
-    assert pool.known == [None, 5]
+    assert pool.reported_tickets == [None, 5]
 
 
 async def test_an_offer_comes_to_every_tab(waiting: JupyterServer, pool: StandIn):
@@ -321,7 +321,7 @@ async def test_one_click_asks_the_hub(
     answer = await waiting.post(button)
     assert answer.json()["moving"] == "/hub/miglab/moving/ada/"
     assert pool.moved == [("ada ß", "lab 2", shape)]
-    assert pool.asked[-1][1] == "Bearer servers-own-token"
+    assert pool.requests[-1][1] == "Bearer servers-own-token"
     views = [await received(tab) for _ in range(2)]
     assert [view["moving"] for view in views] == ["saving", answer.json()["moving"]]
     assert {view["moving_to"] for view in views} == {shape or "1g.5gb"}

@@ -56,7 +56,7 @@ class ClassRoom(World):
 
     def __init__(self, folder: Path, gpus: int = 2) -> None:
         self.running: dict[str, StartedServer] = {}
-        self.made: dict[str, LeaseView] = {}
+        self.lease_of_holder: dict[str, LeaseView] = {}
         self.foreign: set[tuple[str, str, int]] = set()
         self.drained: dict[int, int | None] = {}
         self.kills = 0
@@ -77,7 +77,7 @@ class ClassRoom(World):
         Returns:
             Whether it died.
         """
-        self.fuse.left = die_at
+        self.fuse.points_left = die_at
         is_dead = False
         closed, laid, promised = self._closed(), self._laid(), self._promised()
         try:
@@ -86,15 +86,15 @@ class ClassRoom(World):
             is_dead = True
         except (Refused, GpuError):
             pass
-        self.fuse.left = again if is_dead else None
+        self.fuse.points_left = again if is_dead else None
         while is_dead:
             self.kills += 1
             try:
                 self.crash()
                 break
             except Crash:
-                self.fuse.left = None
-        self.fuse.left = None
+                self.fuse.points_left = None
+        self.fuse.points_left = None
         self.verify()
         self._verify_closed(closed)
         self._verify_laid(laid)
@@ -152,7 +152,9 @@ class ClassRoom(World):
         """What leases there are on drained GPUs and slices."""
         state = self.ledger.state
         gpus_of_lease = {
-            number: {state.slices[item].gpu for item in lease.slices if item in state.slices}
+            number: {
+                state.slices[slice_id].gpu for slice_id in lease.slices if slice_id in state.slices
+            }
             for number, lease in state.leases.items()
         }
         return {
@@ -196,27 +198,29 @@ class ClassRoom(World):
         for ticket in list(self.ledger.state.tickets.values()):
             if ticket.user == user and ticket.state in (TicketState.OFFERED, TicketState.TAKEN):
                 lease = self.pool.tickets.take(ticket.id)
-                holder = next((h for h, m in self.made.items() if m.id == lease.id), None)
+                holder = next(
+                    (h for h, m in self.lease_of_holder.items() if m.id == lease.id), None
+                )
                 holder = holder or self.new_holder()
-                self.made[holder] = lease
+                self.lease_of_holder[holder] = lease
                 self.label(holder, lease)
                 if not is_started:
                     return
                 lease = self.pool.leases.attach(lease.id, lease.generation, holder)
-                if holder in self.holders.there:
+                if holder in self.holders.present:
                     self._start(holder, lease)
                     self.pool.leases.running(lease.id)
 
     def _start(self, holder: str, lease: LeaseView) -> None:
         """Docker's hook refuses a UUID that does not exist."""
-        present_uuids = {item["uuid"] for _, item in self.on_gpus()}
+        present_uuids = {slice_["uuid"] for _, slice_ in self.on_gpus()}
         if set(lease.uuids) <= present_uuids:
             self.running[holder] = StartedServer(lease)
 
     def late_attach(self) -> None:
         """A spawner that slept: it attaches whatever it once was given, and starts if it may."""
-        for holder, lease in list(self.made.items()):
-            if holder in self.running or holder not in self.holders.there:
+        for holder, lease in list(self.lease_of_holder.items()):
+            if holder in self.running or holder not in self.holders.present:
                 continue
             lease = self.pool.leases.attach(lease.id, lease.generation, holder)
             self._start(holder, lease)
@@ -224,7 +228,7 @@ class ClassRoom(World):
     def server_ends(self, user: str, is_said: bool) -> None:
         for holder, server in list(self.running.items()):
             if server.lease.user == user:
-                self.holders.there.discard(holder)
+                self.holders.present.discard(holder)
                 del self.running[holder]
                 if is_said:
                     self.pool.leases.release(server.lease.id, "hub", "stopped")
@@ -287,17 +291,17 @@ class ClassRoom(World):
             action = staff.undrain if gpu.draining else staff.drain
             action(gpu.uuid, "fan", "person:ina")
         elif state.slices:
-            item = list(state.slices.values())[number % len(state.slices)]
-            job = staff.undrain if item.draining else staff.drain
-            job(item.id, "fan", "person:ina")
+            slice_ = list(state.slices.values())[number % len(state.slices)]
+            job = staff.undrain if slice_.draining else staff.drain
+            job(slice_.id, "fan", "person:ina")
 
     def quarantine(self, number: int) -> None:
         """Set a slice aside, or try one again."""
         slices = list(self.ledger.state.slices.values())
         if slices:
-            item, staff = slices[number % len(slices)], self.pool.staff
-            action = staff.clear if item.state == "quarantined" else staff.quarantine
-            action(item.id, "person:ina", "errors")
+            slice_, staff = slices[number % len(slices)], self.pool.staff
+            action = staff.clear if slice_.state == "quarantined" else staff.quarantine
+            action(slice_.id, "person:ina", "errors")
 
     def staff_reclaim(self, user: str, warning_s: float) -> None:
         """Take back what a user holds, or what staff had asked back."""
@@ -329,7 +333,7 @@ class ClassRoom(World):
         """The host restarts: slices are gone, and so are all containers."""
         self.machine.reboot()
         self.foreign.clear()
-        self.holders.there.clear()
+        self.holders.present.clear()
         self.running.clear()
         self.crash()
 
@@ -388,14 +392,14 @@ class ClassRoom(World):
         """A runner is the pool's to end: where it has removed one, that one runs no more."""
         for holder, server in list(self.running.items()):
             is_borrowed = server.lease.purpose is Purpose.BORROW
-            if is_borrowed and holder not in self.holders.there:
+            if is_borrowed and holder not in self.holders.present:
                 del self.running[holder]
 
     def _verify_raw(self) -> None:
         slices = self.on_gpus()
-        places = {(gpu, item["profile"], item["start"]) for gpu, item in slices}
+        places = {(gpu, slice_["profile"], slice_["start"]) for gpu, slice_ in slices}
         assert self.foreign <= places, "a foreign slice was touched"
-        uuids = {item["uuid"] for _, item in slices}
+        uuids = {slice_["uuid"] for _, slice_ in slices}
         for server in self.running.values():
             if server.has_slices:
                 assert set(server.lease.uuids) <= uuids, "a slice was destroyed under its server"
@@ -403,7 +407,7 @@ class ClassRoom(World):
     def on_gpus(self) -> list[tuple[str, dict[str, Any]]]:
         """Every slice there really is, past driver and NVML: GPU and slice."""
         gpus = self.machine.view()["gpus"]
-        return [(gpu["uuid"], item) for gpu in gpus for item in gpu["slices"]]
+        return [(gpu["uuid"], slice_) for gpu in gpus for slice_ in gpu["slices"]]
 
     def finish(self) -> None:
         """Everyone leaves: nothing is leased, lost, or left half made."""
@@ -411,7 +415,7 @@ class ClassRoom(World):
         for user in USERS:
             self.server_ends(user, is_said=False)
             self.cancel_all(user)
-        self.holders.there.clear()
+        self.holders.present.clear()
         for row in list(self.ledger.state.slices.values()):
             if row.state == "quarantined":
                 self.pool.staff.clear(row.id, "root")

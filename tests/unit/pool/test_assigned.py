@@ -76,7 +76,7 @@ def lab(make_world: MakeWorld) -> World:
 
 def gpus_of(lab: World, course: str) -> list[int]:
     leases = [lease for lease in lab.pool.leases.live() if lease.course == course]
-    return sorted(item.gpu for lease in leases for item in lease.slices)
+    return sorted(slice_.gpu for lease in leases for slice_ in lease.slices)
 
 
 def ask(lab: World, count: int, course: str, shape: str = "1g.5gb", name: str = "") -> list[int]:

@@ -242,7 +242,7 @@ def test_what_is_granted_in_the_last_second_is_served(full: World) -> None:
     attended(full, ticket.id, LONGEST_S + ANSWER_S - 60)
     full.fail("nvmlDeviceCreateGpuInstance")
     lease = full.pool.leases.live()[0]
-    full.holders.there.discard(lease.holder)
+    full.holders.present.discard(lease.holder)
     full.pool.leases.release(lease.id, "hub", "stopped")
     for step_s in (59, 30, 30, 30, 30):
         full.pass_time(step_s)

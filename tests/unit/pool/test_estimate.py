@@ -33,7 +33,8 @@ def full(*ends_s: float | None, age_s: float = 300.0) -> tuple[GpuOccupancy, tup
     """A GPU with one small lease for each end."""
     slices = [slice_at("1g.5gb", n) for n in range(len(ends_s))]
     holdings = [
-        Holding((("x", item),), age_s, end_s) for item, end_s in zip(slices, ends_s, strict=True)
+        Holding((("x", slice_),), age_s, end_s)
+        for slice_, end_s in zip(slices, ends_s, strict=True)
     ]
     return gpu("x", *slices), tuple(holdings)
 
@@ -196,10 +197,10 @@ class Class:
         self.queued: list[Waiting] = []
         self.live: list[tuple[float, int, float, Waiting, str, Placed]] = []
         self.lasted: list[float] = []
-        self.came: list[Waiting] = []
+        self.requests: list[Waiting] = []
         self.users: dict[str, float] = {}
-        self.told: dict[int, tuple[WaitEstimate, float]] = {}
-        self.kept: list[tuple[WaitEstimate, float]] = []
+        self.estimate_of: dict[int, tuple[WaitEstimate, float]] = {}
+        self.estimates_and_waits: list[tuple[WaitEstimate, float]] = []
 
     def run(self, until: float) -> list[tuple[WaitEstimate, float]]:
         comes = 0.0
@@ -214,7 +215,7 @@ class Class:
             while self._grant():
                 pass
             self._tell()
-        return self.kept
+        return self.estimates_and_waits
 
     def _come(self) -> None:
         self.number += 1
@@ -222,7 +223,7 @@ class Class:
         user = f"u{min(39, int(self.dice.expovariate(1 / 12)))}"
         request = Waiting(self.number, (shape,), self.now, "ml", user, size=size)
         self.queued.append(request)
-        self.came.append(request)
+        self.requests.append(request)
 
     def _end(self) -> None:
         ended_at, _, started_at, served, _, _ = heapq.heappop(self.live)
@@ -237,9 +238,9 @@ class Class:
             return False
         served = next(request for request in self.queued if request.ticket == grant.ticket)
         self.queued.remove(served)
-        if served.ticket in self.told:
-            estimated_wait, asked_at = self.told.pop(served.ticket)
-            self.kept.append((estimated_wait, self.now - asked_at))
+        if served.ticket in self.estimate_of:
+            estimated_wait, asked_at = self.estimate_of.pop(served.ticket)
+            self.estimates_and_waits.append((estimated_wait, self.now - asked_at))
         (choice,) = grant.choices
         new_slice = Placed(choice.profile, choice.placement)
         ends = self.now + self.lasts_s(self.dice)
@@ -252,13 +253,13 @@ class Class:
             return
         waits = simulate(self._scene(), random.Random(self.number))
         for request in (request for request in new if request.ticket in waits):
-            self.told[request.ticket] = waits[request.ticket], self.now
+            self.estimate_of[request.ticket] = waits[request.ticket], self.now
 
     def _scene(self) -> Scene:
         lately = Lately(
             tuple(sorted(self.lasted[-200:])),
-            tuple(self.came[-200:]),
-            self.now / len(self.came),
+            tuple(self.requests[-200:]),
+            self.now / len(self.requests),
         )
         holdings = tuple(
             Holding(((gpu_, on_gpu),), self.now - started_at, None)

@@ -35,7 +35,7 @@ class Engine:
     def __init__(self, error: Exception | None = None, listed: Any = ()) -> None:
         self.error = error
         self.listed = listed
-        self.done: list[tuple[str, str, object]] = []
+        self.calls: list[tuple[str, str, object]] = []
         self.filters: Any = None
         self.id = "the first"
 
@@ -58,11 +58,11 @@ class Engine:
 
     def stop(self, number: str, timeout: int) -> None:
         self._answers()
-        self.done.append(("stop", number, timeout))
+        self.calls.append(("stop", number, timeout))
 
     def remove_container(self, number: str, *, force: bool) -> None:
         self._answers()
-        self.done.append(("remove", number, force))
+        self.calls.append(("remove", number, force))
         self.error = docker.errors.NotFound("no such container")
 
 
@@ -115,10 +115,10 @@ def test_a_container_is_stopped_before_it_is_removed() -> None:
     """As `docker stop`, so that JupyterLab can save; else only what does not run is removed."""
     engine = Engine()
     assert holders(engine).remove(HOLDER, force=False)
-    assert engine.done == [("remove", ID, False)]
+    assert engine.calls == [("remove", ID, False)]
     engine = Engine()
     assert holders(engine).end(HOLDER)
-    assert engine.done == [("stop", ID, 10), ("remove", ID, True)]
+    assert engine.calls == [("stop", ID, 10), ("remove", ID, True)]
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def subsets() -> list[tuple[Placed, ...]]:
 
 
 EVERY_STATE = subsets()
-PARTITIONS = sorted({tuple(sorted(item.profile.name for item in part)) for part in EVERY_STATE})
+PARTITIONS = sorted({tuple(sorted(slice_.profile.name for slice_ in part)) for part in EVERY_STATE})
 partitions = st.sampled_from(PARTITIONS)
 states = st.sampled_from(EVERY_STATE)
 kinds = st.sampled_from((Kind.FREE, Kind.HELD, Kind.COMING, Kind.GRANTED, Kind.GOING))
@@ -53,11 +53,11 @@ kinds = st.sampled_from((Kind.FREE, Kind.HELD, Kind.COMING, Kind.GRANTED, Kind.G
 def gpus(draw: st.DrawFn, with_fixed: bool = False) -> tuple[PresentSlice, ...]:
     """A GPU in any state, each slice free, held or on its way."""
     some = st.sampled_from(list(Kind)) if with_fixed else kinds
-    return tuple(PresentSlice(n, item, draw(some)) for n, item in enumerate(draw(states), 1))
+    return tuple(PresentSlice(n, slice_, draw(some)) for n, slice_ in enumerate(draw(states), 1))
 
 
-def names(items: tuple[Placed, ...]) -> tuple[str, ...]:
-    return tuple(sorted(item.profile.name for item in items))
+def names(slices: tuple[Placed, ...]) -> tuple[str, ...]:
+    return tuple(sorted(slice_.profile.name for slice_ in slices))
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_done_is_exactly_the_partition(
     part: tuple[Placed, ...], partition: tuple[str, ...]
 ) -> None:
     """A GPU with other slices is not done."""
-    present = tuple(PresentSlice(n, item, Kind.HELD) for n, item in enumerate(part, 1))
+    present = tuple(PresentSlice(n, slice_, Kind.HELD) for n, slice_ in enumerate(part, 1))
     assert change(A100, partition, present).is_done == (names(part) == partition)
 
 
@@ -111,19 +111,19 @@ def test_a_change_is_whole_and_interrupts_nobody(
     """Every slice is accounted for once, no leased one is removed, what is made has room."""
     plan = change(A100, partition, present)
     parts = (plan.keeps, plan.comes, plan.removes, plan.drains, plan.goes, plan.fixed)
-    assert sorted(item.number for part in parts for item in part) == [i.number for i in present]
-    assert {item.kind for item in plan.removes} <= {Kind.FREE}
-    assert {item.kind for item in plan.fixed} <= {Kind.FIXED}
+    assert sorted(slice_.number for part in parts for slice_ in part) == [i.number for i in present]
+    assert {slice_.kind for slice_ in plan.removes} <= {Kind.FREE}
+    assert {slice_.kind for slice_ in plan.fixed} <= {Kind.FIXED}
     assert names(plan.wanted) == partition
-    stays = [item.placed for item in present if item not in plan.removes]
+    stays = [slice_.placed for slice_ in present if slice_ not in plan.removes]
     for new_slice in plan.ready:
         assert not any(clash(new_slice, other) for other in stays)
 
 
 def step(present: tuple[PresentSlice, ...], plan: Change) -> tuple[PresentSlice, ...]:
     """What the pool does at once: destroy what is free and unwanted, make what has room."""
-    remaining = [item for item in present if item not in plan.removes]
-    number = max((item.number for item in present), default=0)
+    remaining = [slice_ for slice_ in present if slice_ not in plan.removes]
+    number = max((slice_.number for slice_ in present), default=0)
     created = [
         PresentSlice(number + n, new_slice, Kind.FREE) for n, new_slice in enumerate(plan.ready, 1)
     ]
@@ -154,8 +154,8 @@ def test_applying_ends_conforming(
 
 def end_one(present: tuple[PresentSlice, ...], dice) -> tuple[PresentSlice, ...]:  # type: ignore[no-untyped-def]
     """One lease ends, or one slice that was on its way is there or gone."""
-    ending = dice.choice([item for item in present if item.kind is not Kind.FREE])
-    remaining = tuple(item for item in present if item is not ending)
+    ending = dice.choice([slice_ for slice_ in present if slice_.kind is not Kind.FREE])
+    remaining = tuple(slice_ for slice_ in present if slice_ is not ending)
     arrives = {Kind.COMING: Kind.FREE, Kind.GRANTED: Kind.HELD}.get(ending.kind)
     return remaining if arrives is None else (*remaining, replace(ending, kind=arrives))
 
@@ -168,11 +168,11 @@ def test_placements_disturb_the_fewest(
     best = arrange(A100, partition, present)
 
     def cost(layout: tuple[Placed, ...]) -> tuple[int, int]:
-        fixed_slices = [item.placed for item in present if item.kind is Kind.FIXED]
-        positions = {where(item) for item in layout}
-        leased = [item for item in present if item.kind in (Kind.HELD, Kind.GRANTED)]
+        fixed_slices = [slice_.placed for slice_ in present if slice_.kind is Kind.FIXED]
+        positions = {where(slice_) for slice_ in layout}
+        leased = [slice_ for slice_ in present if slice_.kind in (Kind.HELD, Kind.GRANTED)]
         under = sum(any(clash(seat, other) for other in fixed_slices) for seat in layout)
-        return under, sum(item.where not in positions for item in leased)
+        return under, sum(slice_.where not in positions for slice_ in leased)
 
     assert cost(best) == min(map(cost, arrangements(A100, partition)))
 
@@ -184,7 +184,7 @@ def test_only_its_shapes_on_its_placements(
 ) -> None:
     """While a layout is in force nothing is granted that it would have to drain."""
     seats = arrange(A100, partition, present)
-    live = tuple(item.placed for item in present if item.kind is not Kind.FREE)
+    live = tuple(slice_.placed for slice_ in present if slice_.kind is not Kind.FREE)
     choices = place(profiles, [GpuOccupancy("a", only(A100, seats), live)])
     for choice in choices or ():
         assert (choice.placement.start, choice.profile.name) in set(map(where, seats))

@@ -139,12 +139,14 @@ def test_foreign_that_nobody_has_seen_yet(lab: World, function: str) -> None:
     """What somebody made by hand a moment ago, just where and as the layout wants it, stays."""
     uuid, profile = gpus(lab)[0], lab.pool.layouts.partitionable()[0].geometry.by_name["1g.5gb"]
     lab.driver.create(uuid, profile, profile.placements[0])
-    (theirs,) = [item["uuid"] for gpu in lab.machine.view()["gpus"] for item in gpu["slices"]]
+    (theirs,) = [slice_["uuid"] for gpu in lab.machine.view()["gpus"] for slice_ in gpu["slices"]]
     lab.fail(f"nvmlDevice{function}", pynvml.NVML_ERROR_UNKNOWN)
     lay(lab, "7x1g.5gb")
     lab.settle()
     uuid_by_start = {
-        item["start"]: item["uuid"] for gpu in lab.machine.view()["gpus"] for item in gpu["slices"]
+        slice_["start"]: slice_["uuid"]
+        for gpu in lab.machine.view()["gpus"]
+        for slice_ in gpu["slices"]
     }
     assert uuid_by_start[0] == theirs
     states = {row.start: row.state for row in lab.ledger.state.slices.values()}
@@ -238,10 +240,10 @@ def test_the_snapshot_says_what_holds(lab: World) -> None:
     lay(lab, "7g.40gb")
     gpu = lab.pool.snapshot().gpus[0]
     assert gpu.layout == "practical"
-    assert [item.blocks_layout for item in gpu.slices] == ["practical"]
+    assert [slice_.blocks_layout for slice_ in gpu.slices] == ["practical"]
     lay(lab, "")
     gpu = lab.pool.snapshot().gpus[0]
-    assert (gpu.layout, [item.blocks_layout for item in gpu.slices]) == ("", [""])
+    assert (gpu.layout, [slice_.blocks_layout for slice_ in gpu.slices]) == ("", [""])
 
 
 def test_a_drained_gpu_is_blocked(lab: World) -> None:

@@ -31,8 +31,8 @@ def contents(draw: st.DrawFn, geometry: Geometry) -> tuple[tuple[Placed, ...], t
         if options:
             present.append(Placed(geometry.by_name[name], draw(st.sampled_from(options))))
     is_live = draw(st.lists(st.booleans(), min_size=len(present), max_size=len(present)))
-    live = tuple(item for item, yes in zip(present, is_live, strict=True) if yes)
-    return live, tuple(item for item, yes in zip(present, is_live, strict=True) if not yes)
+    live = tuple(slice_ for slice_, yes in zip(present, is_live, strict=True) if yes)
+    return live, tuple(slice_ for slice_, yes in zip(present, is_live, strict=True) if not yes)
 
 
 @st.composite
@@ -111,20 +111,20 @@ def test_destroys_exactly_the_warm_slices_in_the_way(
     for gpu in gpus:
         on_gpu = [choice for choice in choices if choice.gpu == gpu.gpu]
         reused = [Placed(choice.profile, choice.placement) for choice in on_gpu if choice.reuse]
-        assert all(item in gpu.warm for item in reused)
+        assert all(slice_ in gpu.warm for slice_ in reused)
         in_the_way = [
-            item
-            for item in gpu.warm
-            if item not in reused
+            slice_
+            for slice_ in gpu.warm
+            if slice_ not in reused
             and any(
-                item.placement.mask & choice.placement.mask
-                or all(p.name.endswith("+me") for p in (item.profile, choice.profile))
+                slice_.placement.mask & choice.placement.mask
+                or all(p.name.endswith("+me") for p in (slice_.profile, choice.profile))
                 for choice in on_gpu
             )
         ]
-        destroyed = [item for choice in on_gpu for item in choice.destroy]
-        assert sorted(destroyed, key=lambda item: item.placement) == sorted(
-            in_the_way, key=lambda item: item.placement
+        destroyed = [slice_ for choice in on_gpu for slice_ in choice.destroy]
+        assert sorted(destroyed, key=lambda slice_: slice_.placement) == sorted(
+            in_the_way, key=lambda slice_: slice_.placement
         )
         assert all(
             choice.reuse == (Placed(choice.profile, choice.placement) in gpu.warm)
@@ -226,7 +226,7 @@ def test_packs_agrees_with_exhaustive_search(geometry: Geometry, n_gpus: int) ->
     plain = [profile for profile in geometry.profiles if profile.is_plain]
     names = [profile.name for profile in plain]
     on_one_gpu = {
-        tuple(map([item.profile.name for item in part].count, names))
+        tuple(map([slice_.profile.name for slice_ in part].count, names))
         for layout in maximal_layouts(geometry, names)
         for size in range(len(layout) + 1)
         for part in itertools.combinations(layout, size)

@@ -115,7 +115,7 @@ def test_server_never_holds_two(world: World) -> None:
     assert "previous server" in world.pool.tickets.find(ticket.id).message
     world.end(lease)
     assert world.pool.tickets.find(ticket.id).state == TicketState.OFFERED
-    world.holders.there.discard(world.run("bob").holder)
+    world.holders.present.discard(world.run("bob").holder)
     assert world.wait("bob").state == TicketState.OFFERED
 
 
@@ -158,7 +158,7 @@ def test_release_waits_for_holder(world: World) -> None:
         world.pool.reconcile()
     assert world.pool.leases.find(lease.id).state == LeaseState.RELEASING
     assert world.pool.tickets.find(ticket.id).state == TicketState.WAITING
-    world.holders.there.discard(lease.holder)
+    world.holders.present.discard(lease.holder)
     world.work_after(1)
     assert world.pool.tickets.find(ticket.id).state == TicketState.OFFERED
 
@@ -166,7 +166,7 @@ def test_release_waits_for_holder(world: World) -> None:
 def test_unknown_frees_nothing(world: World) -> None:
     """While an engine answers errors nobody is missed, freed or removed, abandoned or not."""
     lease, abandoned = world.run("ada"), world.run("bob")
-    world.holders.there.discard(lease.holder)
+    world.holders.present.discard(lease.holder)
     world.holders.is_silent = True
     assert ask_after_holders(world.pool.worker) == []
     for ending_lease in (lease, abandoned):
@@ -183,7 +183,7 @@ def test_unknown_frees_nothing(world: World) -> None:
 def test_a_slice_is_free_again_without_waiting(world: World) -> None:
     """Between the look that misses a holder and its slice being free again no time must pass."""
     lost, stays = world.run("ada"), world.run("bob")
-    world.holders.there.discard(lost.holder)
+    world.holders.present.discard(lost.holder)
     findings = ask_after_holders(world.pool.worker)
     assert [(finding.kind, finding.target) for finding in findings] == [("holder", lost.holder)]
     world.work()
@@ -260,7 +260,9 @@ def test_a_placement_where_our_try_left_nothing_is_not_ours(
     profile = info.geometry.by_name["1g.5gb"]
     foreign = world.driver.create(info.uuid, profile, Placement(row.start, row.size))
     world.settle()
-    present_uuids = {item["uuid"] for gpu in world.machine.view()["gpus"] for item in gpu["slices"]}
+    present_uuids = {
+        slice_["uuid"] for gpu in world.machine.view()["gpus"] for slice_ in gpu["slices"]
+    }
     assert foreign.uuid in present_uuids
     states = {slice_row.start: slice_row.state for slice_row in world.ledger.state.slices.values()}
     assert states[row.start] == SliceState.FOREIGN
@@ -342,10 +344,10 @@ def test_a_shape_names_the_card(make_world: MakeWorld) -> None:
     world = make_world(rules, models=("A100-40GB", "H100-80GB"))
     assert ["A100" in gpu.name for gpu in world.pool.snapshot().gpus] == [True, False]
     for user, shape in (("bo", "3g.40gb"), ("cy", NEED)):
-        assert [item.gpu for item in world.run(user, shape).slices] == [1]
+        assert [slice_.gpu for slice_ in world.run(user, shape).slices] == [1]
     waiting = world.wait("dora", "3g.40gb")
     assert world.pool.tickets.find(waiting.id).position == 1
-    assert [item.gpu for item in world.run("ada", "3g.20gb").slices] == [0]
+    assert [slice_.gpu for slice_ in world.run("ada", "3g.20gb").slices] == [0]
 
 
 def make_foreign(world: World, profile: str = "3g.20gb", start: int = 4) -> None:
@@ -392,7 +394,7 @@ def test_reboot(world: World) -> None:
     offered = world.wait("ada")
     waiting = world.ask("bob")
     world.machine.reboot()
-    world.holders.there.clear()
+    world.holders.present.clear()
     world.crash()
     first = world.pool.tickets.find(offered.id)
     assert (first.state, first.position) == (TicketState.WAITING, 1)
@@ -415,7 +417,7 @@ def test_slice_gone_holder_alive(world: World) -> None:
     assert ticket.state == TicketState.WAITING
     assert world.ledger.state.tickets[ticket.id].lease is None
     assert "takes no new lease" in world.pool.snapshot().gpus[0].reason
-    world.holders.there.clear()
+    world.holders.present.clear()
     world.work_after(1)
     assert world.pool.tickets.find(ticket.id).state == TicketState.OFFERED
 
@@ -516,7 +518,7 @@ def test_an_abandoned_holder_is_ended(world: World) -> None:
     lease, other = world.run("ada"), world.run("bob")
     world.pool.leases.release(lease.id, "pool", "The class is over.")
     world.work_after(600)
-    assert lease.holder in world.holders.there
+    assert lease.holder in world.holders.present
     world.pool.leases.abandon(frozenset({lease.id, other.id}))
     world.work_after(world.settings.tuning.probe_s)
     assert world.holders.removed == [lease.holder]
@@ -531,7 +533,7 @@ def test_what_an_engine_has_forgotten_is_ended_before_its_slice_is_free(
 ) -> None:
     """At once, whatever the lease's state: of it nobody but the kernel knows."""
     lease = world.run("ada")
-    world.holders.there.remove(lease.holder)
+    world.holders.present.remove(lease.holder)
     world.holders.forgotten.add(lease.holder)
     with monkeypatch.context() as patch:
         patch.setattr(world.holders, "end", lambda _holder: False)

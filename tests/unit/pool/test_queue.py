@@ -47,7 +47,7 @@ def gpu(
     name: str, *live: Placed, usable: bool = True, ends_at: tuple[float, ...] = ()
 ) -> GpuOccupancy:
     """An A100 on which these lie, each until its end where ends are said."""
-    masks = (item.placement.mask for item in live)
+    masks = (slice_.placement.mask for slice_ in live)
     frees_at = dict(zip(masks, ends_at, strict=False))
     return GpuOccupancy(name, A100, live, usable=usable, frees_at=frees_at)
 

@@ -69,10 +69,10 @@ def candidates(draw: st.DrawFn) -> list[SlotCandidate]:
         kinds: dict[str, list[Placed]] = {"leased": [], "drawn": [], "ready": [], "fixed": []}
         on_gpu: list[Placed] = []
         for name in draw(st.lists(names, max_size=5)):
-            item = slice_at(name, draw(st.sampled_from(A100.by_name[name].starts)))
-            if not any(clash(item, other) for other in on_gpu):
-                on_gpu.append(item)
-                kinds[draw(st.sampled_from(sorted(kinds)))].append(item)
+            slice_ = slice_at(name, draw(st.sampled_from(A100.by_name[name].starts)))
+            if not any(clash(slice_, other) for other in on_gpu):
+                on_gpu.append(slice_)
+                kinds[draw(st.sampled_from(sorted(kinds)))].append(slice_)
         gpus.append(candidate(gpu, **{kind: tuple(items) for kind, items in kinds.items()}))
     return gpus
 
@@ -91,7 +91,7 @@ def test_all_that_fit_and_none_over_another(
         assert slot_a.gpu != slot_b.gpu or not clash(slot_a.placed, slot_b.placed)
     for slot in slots:
         fixed_slices = next(s.occupancy.fixed for s in candidates if s.occupancy.gpu == slot.gpu)
-        assert not any(clash(slot.placed, item) for item in fixed_slices)
+        assert not any(clash(slot.placed, slice_) for slice_ in fixed_slices)
     requested_counts = Counter(
         (request, name) for request, names in enumerate(requests) for name in names
     )
@@ -112,14 +112,14 @@ def test_each_slot_is_the_best_that_is_left(
     for request, profile in profiles_requested:
         options = [
             (
-                _lying_on(candidate, item),
-                -item.placement.start,
-                Slot(request, candidate.occupancy.gpu, item),
+                _lying_on(candidate, slice_),
+                -slice_.placement.start,
+                Slot(request, candidate.occupancy.gpu, slice_),
             )
             for candidate in candidates
-            for item in (slice_at(profile.name, start) for start in profile.starts)
+            for slice_ in (slice_at(profile.name, start) for start in profile.starts)
             if not any(
-                clash(item, other)
+                clash(slice_, other)
                 for other in (*candidate.occupancy.fixed, *_on(candidate, expected_slots))
             )
         ]
@@ -136,9 +136,9 @@ def _on(candidate: SlotCandidate, slots: list[Slot]) -> list[Placed]:
     return [slot.placed for slot in slots if slot.gpu == candidate.occupancy.gpu]
 
 
-def _lying_on(candidate: SlotCandidate, item: Placed) -> tuple[int, ...]:
+def _lying_on(candidate: SlotCandidate, slice_: Placed) -> tuple[int, ...]:
     kinds = (candidate.drawn, candidate.leased)
-    return tuple(sum(clash(item, other) for other in kind) for kind in kinds)
+    return tuple(sum(clash(slice_, other) for other in kind) for kind in kinds)
 
 
 @settings(max_examples=settings.default.max_examples // 2)

@@ -50,7 +50,7 @@ def test_a_running_server_that_the_ledger_does_not_know_is_left_alone(
     world.end(world.run("bob"))
     world.pool.reconcile()
     findings = [finding for finding in world.pool.reconcile() if finding.target == alice.holder]
-    assert alice.holder in world.holders.there
+    assert alice.holder in world.holders.present
     assert world.holders.removed == []
     assert len(findings) == 1 and "left alone" in findings[0].finding and not findings[0].done
 
@@ -235,7 +235,7 @@ def test_a_whole_gpu_that_an_unknown_server_uses_is_given_to_nobody(make_world: 
     world.settle()
     assert world.pool.tickets.find(bob.id).state == TicketState.WAITING
     assert alice.holder in world.pool.snapshot().gpus[0].reason
-    world.holders.there.discard(alice.holder)
+    world.holders.present.discard(alice.holder)
     world.pool.reconcile()
     world.work()
     assert world.pool.tickets.find(bob.id).state == TicketState.OFFERED
@@ -311,10 +311,10 @@ def test_a_server_from_before_the_upgrade(world: World) -> None:
     world.holders.labels[lease.holder] = old
     assert world.pool.reconcile() == []
     world.pool.leases.release(lease.id, "spawner", "over", Fence(generation=lease.generation))
-    world.holders.there.discard(lease.holder)
+    world.holders.present.discard(lease.holder)
     world.work_after(world.settings.tuning.probe_s)
     assert world.pool.leases.find(lease.id).state == LeaseState.RELEASED
-    world.holders.there.add(lease.holder)
+    world.holders.present.add(lease.holder)
     (finding,) = world.pool.reconcile()
     assert "older miglab" in finding.finding and world.holders.removed == []
 
@@ -359,7 +359,7 @@ def test_what_a_power_cut_undid_is_no_loss(world: World) -> None:
     assert world.pool.tickets.find(ticket.id).state == TicketState.TAKEN
     copy(world)
     world.pool.leases.running(lease.id)
-    world.holders.there.discard(holder)
+    world.holders.present.discard(holder)
     restore(world)
     world.settle()
     assert world.pool.leases.find(lease.id).state == LeaseState.RELEASED

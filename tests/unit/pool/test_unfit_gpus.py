@@ -153,7 +153,7 @@ def test_what_is_granted_and_not_attached_goes_elsewhere(make_world: MakeWorld) 
     world.pool.reconcile()
     world.work()
     lease = world.pool.tickets.take(ticket.id)
-    assert {world.ledger.state.slices[item.slice_id].gpu for item in lease.slices} != {row.gpu}
+    assert {world.ledger.state.slices[slice_.slice_id].gpu for slice_ in lease.slices} != {row.gpu}
 
 
 def test_nothing_is_made_ahead_on_an_unfit_card(world: World) -> None:
@@ -178,8 +178,8 @@ def test_leases_on_an_unfit_card_are_still_read(world: World) -> None:
     world.pool.reconcile()
     world.machine.add_process(uuid_of(lease), 4242, 100)
     world.pool.sample()
-    (item,) = world.pool.leases.find(lease.id).slices
-    assert item.memory_used_mib == 100
+    (slice_,) = world.pool.leases.find(lease.id).slices
+    assert slice_.memory_used_mib == 100
 
 
 # -- faults of a program --------------------------------------------------------------------------
@@ -280,7 +280,7 @@ def test_a_hopper_that_forgot_its_mode_is_not_leased_whole(make_world: MakeWorld
     lease = world.run("ada", "1g.10gb")
     world.ledger.close()
     world.machine.reboot()
-    world.holders.there.clear()
+    world.holders.present.clear()
     world.open()
     assert state(world) == "unfit"
     (gpu,) = world.pool.snapshot().gpus
@@ -331,5 +331,5 @@ def test_why_slices_are_gone(world: World) -> None:
     world.driver.destroy(reading.gpu_uuid, reading.gi_id)
     world.pool.reconcile()
     assert "the host was not rebooted" in world.pool.leases.find(lease.id).reason
-    world.holders.there.clear()
+    world.holders.present.clear()
     world.settle()

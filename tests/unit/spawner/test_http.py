@@ -43,13 +43,13 @@ async def closed() -> AsyncIterator[None]:
 async def server(answering: Answering) -> AsyncIterator[str]:
     """A server that treats each connection so; its address."""
 
-    async def one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def answer_and_close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             await answering(reader, writer)
         finally:
             writer.close()
 
-    listener = await asyncio.start_server(one, "127.0.0.1", 0)
+    listener = await asyncio.start_server(answer_and_close, "127.0.0.1", 0)
     try:
         yield f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}/api"
     finally:

@@ -40,7 +40,7 @@ class Form(HTMLParser):
         super().__init__()
         self.radios: list[dict[str, str | None]] = []
         self.hidden: dict[str, str | None] = {}
-        self.words: list[str] = []
+        self.texts: list[str] = []
         self.buttons: list[str | None] = []
         self.feed(html)
 
@@ -54,10 +54,10 @@ class Form(HTMLParser):
             self.hidden[str(attributes["name"])] = attributes["value"]
 
     def handle_data(self, data: str) -> None:
-        self.words.append(data.strip())
+        self.texts.append(data.strip())
 
     @property
-    def chosen(self) -> list[str | None]:
+    def checked(self) -> list[str | None]:
         return [radio["value"] for radio in self.radios if "checked" in radio]
 
 
@@ -137,25 +137,25 @@ def test_what_the_page_says(
     courses: tuple[CourseOffers, ...], offer_fields: dict[str, Any], sentences: list[str]
 ) -> None:
     """Of shapes, waits, people, quotas and guarantees."""
-    text = " ".join(form(*courses, **offer_fields).words)
+    text = " ".join(form(*courses, **offer_fields).texts)
     assert [sentence for sentence in sentences if sentence not in text] == []
 
 
 def test_a_server_without_a_gpu_may_take_its_time() -> None:
     """Where the nodes of such servers have to be switched on first."""
-    page_words = form(course(offer("cpu", slow="its node is off"))).words
+    page_words = form(course(offer("cpu", slow="its node is off"))).texts
     assert "Always free; its node is off" in page_words
-    assert "Always free; starts at once" in form(course(offer("cpu"))).words
+    assert "Always free; starts at once" in form(course(offer("cpu"))).texts
 
 
 def test_what_is_not_known_is_left_out() -> None:
     """No 0 SMs, no quota, no guarantee; sizes are as short as they can be."""
     nameless = (offer(name, **NAMELESS) for name in ("1g.5gb", "cpu"))
-    text = " ".join([*form(course(*nameless)).words, *form(ML).words])
+    text = " ".join([*form(course(*nameless)).texts, *form(ML).texts])
     for unsaid in ("0 SMs", "0 GiB", "Left for", "nobody needs it"):
         assert unsaid not in text
     assert [in_gib(mib) for mib in (4864, 20480)] == ["4.75 GiB", "20 GiB"]
-    assert "Always free" not in form(course(offer("cpu", **NAMELESS))).words
+    assert "Always free" not in form(course(offer("cpu", **NAMELESS))).texts
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_trap_7_what_is_chosen_beforehand(
     courses: tuple[CourseOffers, ...], saved: SpawnChoice, preselected: str
 ):
     """What the student had last, and no other, while it is offered; else the course's default."""
-    assert form(*courses, saved=saved).chosen == [preselected]
+    assert form(*courses, saved=saved).checked == [preselected]
 
 
 def test_the_heading_is_the_course() -> None:
@@ -188,8 +188,8 @@ def test_borrowing_is_a_choice_where_a_course_lends():
     lends = ML.model_copy(update={"borrow": ("1g.5gb", "3g.20gb"), "default": "borrow"})
     page = form(lends)
     assert [radio["value"] for radio in page.radios] == ["1g.5gb", "borrow", "cpu"]
-    assert page.chosen == ["borrow"]
-    assert "Starts at once; a 1g.5gb is free to measure on now" in page.words
+    assert page.checked == ["borrow"]
+    assert "Starts at once; a 1g.5gb is free to measure on now" in page.texts
 
 
 def test_several_courses_share_one_group():
@@ -204,16 +204,16 @@ def test_several_courses_share_one_group():
 def test_without_the_pool_there_is_no_gpu_to_choose():
     """The page says why, and “no GPU” is chosen."""
     page = Form(render(page_without_pool("The pool is down.", "")))
-    assert page.chosen == ["cpu"]
+    assert page.checked == ["cpu"]
     assert len(page.radios) == 1
-    assert "The pool is down." in page.words
-    assert "What do these names mean?" not in page.words
+    assert "The pool is down." in page.texts
+    assert "What do these names mean?" not in page.texts
 
 
 def test_one_click_returns():
     """Beside the news one button sends the form, in which the last choice is chosen; else none."""
     page = form(ALL, ML, saved=SpawnChoice("1g.5gb", "ml"), news="Its slice was reclaimed: unused.")
-    assert page.buttons == ["submit"] and page.chosen == ["1g.5gb@ml"]
+    assert page.buttons == ["submit"] and page.checked == ["1g.5gb@ml"]
     assert form(ALL, ML, saved=SpawnChoice("1g.5gb", "ml")).buttons == []
 
 
@@ -245,8 +245,8 @@ def test_a_ticket_that_outlived_its_start(state: TicketState, position: int | No
     ticket_fields = {"course": "everyone", "shape": "3g.20gb", "state": state}
     ticket = ticket_view(1, "ada", **ticket_fields, position=position, waiting=5)
     page = form(ML, ALL, saved=SpawnChoice("1g.5gb", "ml"), ticket=ticket)
-    assert sentence in " ".join(page.words)
-    assert page.chosen == ["3g.20gb@everyone"]
+    assert sentence in " ".join(page.texts)
+    assert page.checked == ["3g.20gb@everyone"]
     assert page.buttons == ["submit"]
 
 

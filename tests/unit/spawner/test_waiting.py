@@ -52,8 +52,8 @@ def queue() -> FakeQueue:
     return FakeQueue()
 
 
-async def begun(queue: FakeQueue, *, keeps_ticket: bool = True) -> tuple[Wait, Any]:
-    """A wait that has begun, and its task."""
+async def start_waiting(queue: FakeQueue, *, keeps_ticket: bool = True) -> tuple[Wait, Any]:
+    """Start a wait; return it, and its task."""
     wait = Wait(queue, lambda _pct, _text: None, keeps_ticket=keeps_ticket)
     task = asyncio.create_task(wait.until_over(ticket()))
     await until(lambda: wait.ticket is not None, "the wait to begin")
@@ -62,14 +62,14 @@ async def begun(queue: FakeQueue, *, keeps_ticket: bool = True) -> tuple[Wait, A
 
 async def test_on_cpu_where_nobody_would_attend_the_ticket(queue: FakeQueue):
     """It is given up."""
-    wait, task = await begun(queue, keeps_ticket=False)
+    wait, task = await start_waiting(queue, keeps_ticket=False)
     await wait.change_to("cpu")
     assert (await task, wait.kept, queue.calls) == (None, None, [("given_up", 1)])
 
 
 async def test_a_start_that_fails_leaves_no_change_behind(queue: FakeQueue):
     """Whatever went wrong: whoever asked is told that nothing waits, and the start fails."""
-    wait, task = await begun(queue)
+    wait, task = await start_waiting(queue)
     queue.refuses = OSError("the hub's database is busy")
     with pytest.raises(RefusedByBackend, check=because("not-waiting")):
         await wait.change_to("1g.5gb")
@@ -79,7 +79,7 @@ async def test_a_start_that_fails_leaves_no_change_behind(queue: FakeQueue):
 
 async def test_a_change_that_comes_with_the_slice(queue: FakeQueue):
     """The slice is there: it is taken, and the change is refused."""
-    wait, task = await begun(queue)
+    wait, task = await start_waiting(queue)
     queue.news.put_nowait(ticket(TicketState.OFFERED))
     with pytest.raises(RefusedByBackend, check=because("not-waiting")):
         await wait.change_to("cpu")
@@ -88,7 +88,7 @@ async def test_a_change_that_comes_with_the_slice(queue: FakeQueue):
 
 async def test_two_changes_at_once(queue: FakeQueue):
     """The first counts."""
-    wait, task = await begun(queue)
+    wait, task = await start_waiting(queue)
     first, second = await asyncio.gather(
         wait.change_to("cpu"), wait.change_to("1g.5gb"), return_exceptions=True
     )
@@ -99,7 +99,7 @@ async def test_two_changes_at_once(queue: FakeQueue):
 
 async def test_a_hub_that_ends(queue: FakeQueue):
     """Nobody who asked waits for ever."""
-    wait, task = await begun(queue)
+    wait, task = await start_waiting(queue)
     change = asyncio.create_task(wait.change_to("cpu"))
     task.cancel()
     with pytest.raises(RefusedByBackend):

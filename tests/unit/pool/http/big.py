@@ -38,7 +38,7 @@ class BigPool(Pool):
             lease for lease in lease_by_id.values() if user in (None, lease.user)
         ]
         leases.brief, leases.warned = leases.live, lambda: frozenset(WARNED)
-        self.held = lease_by_id
+        self.lease_by_id = lease_by_id
         self.drawn_gpus = tuple(map(self._gpu, range(GPUS)))
         self.queued = tuple(map(self._ticket, range(WAITING)))
 
@@ -57,9 +57,11 @@ class BigPool(Pool):
                 shape="1g.5gb",
                 total=GPUS * SLICES,
                 free=sum(
-                    item.state is SliceState.FREE for gpu in self.drawn_gpus for item in gpu.slices
+                    slice_.state is SliceState.FREE
+                    for gpu in self.drawn_gpus
+                    for slice_ in gpu.slices
                 ),
-                holding=len({lease.user for lease in self.held.values()}),
+                holding=len({lease.user for lease in self.lease_by_id.values()}),
                 waiting=WAITING,
             ),
         )
@@ -80,7 +82,7 @@ class BigPool(Pool):
         )
 
     def _slice(self, number: int, start: int) -> SliceView:
-        lease = self.held.get(number)
+        lease = self.lease_by_id.get(number)
         if lease is None:
             return slice_view(number, start, state=STATES[number], gpu=number // SLICES)
         return slice_view(

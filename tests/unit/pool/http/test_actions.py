@@ -23,8 +23,8 @@ def keys(actions: Sequence[Action]) -> list[str]:
 
 def of_slice(state: SliceState, **fields: object) -> Callable[[Principal], Sequence[Action]]:
     """What is found on a slice of a GPU of no course."""
-    item = slice_view(1, 0, state=state, **fields)
-    return lambda principal: on_slice(item, GPU, principal)
+    slice_ = slice_view(1, 0, state=state, **fields)
+    return lambda principal: on_slice(slice_, GPU, principal)
 
 
 def of_lease(**fields: object) -> Callable[[Principal], Sequence[Action]]:
@@ -111,7 +111,7 @@ def every_action() -> list[Action]:
     """One of each that a site admin or a student can find."""
     states = [slice_view(1, 0, state=state) for state in SliceState]
     drained = slice_view(1, 0, draining="dust")
-    actions = [action for item in (*states, drained) for action in on_slice(item, GPU, ROOT)]
+    actions = [action for slice_ in (*states, drained) for action in on_slice(slice_, GPU, ROOT)]
     actions += on_gpu(GPU, ROOT) + on_gpu(GPU.model_copy(update={"draining": "dust"}), ROOT)
     for ticket in (ticket_view(1, "alice"), ticket_view(1, "alice", is_next=True)):
         actions += on_ticket(ticket, ROOT)
@@ -124,14 +124,14 @@ def every_action() -> list[Action]:
 async def test_the_api_takes_what_the_form_sends(client: httpx.AsyncClient, action: Action) -> None:
     """There is such a route, and it understands every key; what the pool says is another matter."""
     answer = await client.request(
-        action.method, f"/api/{action.path}", json=sent(action), headers=as_("admin-token")
+        action.method, f"/api/{action.path}", json=body_of(action), headers=as_("admin-token")
     )
     if not answer.is_success:
         assert answer.status_code in (404, 409), answer.text
         assert answer.json()["reason"] != "no-such-page"
 
 
-def sent(action: Action) -> dict[str, object] | None:
+def body_of(action: Action) -> dict[str, object] | None:
     """What details.js makes of the form as it opens, with words where words are needed."""
     if action.method == "DELETE":
         return None

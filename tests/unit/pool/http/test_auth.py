@@ -233,11 +233,11 @@ class CountingTokens(HubTokens):
     def __init__(self, **limits: Any) -> None:
         self.at = 0.0
         super().__init__(ACCESS, now=lambda: self.at, **limits)
-        self.asked: list[str] = []
+        self.lookups: list[str] = []
         self.oauth.user_for_token = self._look_up
 
     async def _look_up(self, token: str, **_: Any) -> dict[str, Any] | None:
-        self.asked.append(token)
+        self.lookups.append(token)
         return OWNERS.get(token)
 
 
@@ -252,9 +252,9 @@ async def test_what_the_hub_cannot_have_made_is_not_asked_about() -> None:
     tokens = CountingTokens(form=SERVER_TOKEN)
     for garbage in ("", "x" * 32, "0" * 31, "0" * 33, "A" * 32, "é" * 32):
         assert await tokens.owner(garbage, GUESSER) is None
-    assert tokens.asked == []
+    assert tokens.lookups == []
     assert await tokens.owner("0123456789abcdef" * 2, GUESSER) is None
-    assert len(tokens.asked) == 1
+    assert len(tokens.lookups) == 1
 
 
 @pytest.mark.parametrize("is_student", [True, False], ids=["student", "management"])
@@ -273,7 +273,7 @@ async def test_an_invented_token_asks_the_hub_once_a_minute(
         for at in (0.0, 1.0, WINDOW_S - 1, WINDOW_S):
             tokens.at = at
             assert (await client.get(path, headers=as_("0" * 32))).status_code == 401
-    assert len(tokens.asked) == 2
+    assert len(tokens.lookups) == 2
 
 
 async def test_a_known_token_from_a_guessers_address_is_served() -> None:
@@ -287,10 +287,10 @@ async def test_a_known_token_from_a_guessers_address_is_served() -> None:
         assert await tokens.owner(name, GUESSER)
     await guess(tokens)
     await guess(tokens, "127.0.0.1", 30)
-    lookups = len(tokens.asked)
+    lookups = len(tokens.lookups)
     with pytest.raises(DeniedError, check=because("too-often")):
         await tokens.owner("bob-token", GUESSER)
-    assert len(tokens.asked) == lookups
+    assert len(tokens.lookups) == lookups
     assert await tokens.owner("alice-server", GUESSER)
     assert await tokens.owner("bob-token", "10.0.0.8")
     tokens.at = WINDOW_S
@@ -304,7 +304,7 @@ async def test_all_addresses_together_have_a_limit() -> None:
         await guess(tokens, f"10.0.1.{number}")
     with pytest.raises(DeniedError, check=because("too-often")):
         await tokens.owner("one-more", "10.0.2.1")
-    assert len(tokens.asked) == GUESSES_IN_ALL
+    assert len(tokens.lookups) == GUESSES_IN_ALL
 
 
 def test_a_warning_that_strangers_cause_is_written_once_a_minute() -> None:

@@ -42,11 +42,11 @@ class ClassLab:
         }
         self.world = World(folder, PoolSettings(courses=courses, pool=PoolTable(keep_days=30)))
         self.members: frozenset[str] | None = MEMBERS
-        self.does: dict[int, Activity] = {}
+        self.activity_by_lease: dict[int, Activity] = {}
         pool = self.world.pool
         self.runner = PoolRunner(pool, Metrics({"1g.5gb"}))
         self.runner.is_reconciled = True
-        self.runner.reclaimer = SimpleNamespace(activities=lambda: self.does)  # type: ignore[assignment]
+        self.runner.reclaimer = SimpleNamespace(activities=lambda: self.activity_by_lease)  # type: ignore[assignment]
         tokens: HubTokens = FakeTokens(ACCESS)
         staff = management_app(
             self.runner,
@@ -113,7 +113,7 @@ async def test_everybody_of_the_course_has_a_row(lab: ClassLab) -> None:
         lab.world.run(f"filler{number}", course="vision")
     lab.world.ask("dan", course="ml")
     lab.world.work()
-    lab.does[idle.id] = Activity.IDLE_FREE
+    lab.activity_by_lease[idle.id] = Activity.IDLE_FREE
     presences = {user: row["presence"] for user, row in (await lab.rows()).items()}
     assert presences == {
         "alice": "absent", "bob": "on a slice", "carol": "idle", "dan": "waiting"

@@ -80,7 +80,7 @@ def test_strangers_and_orphans() -> None:
     """Foreign slices and those set aside; servers of nobody; what was mended is no finding."""
     odd = slice_view(7, 4, state=SliceState.FOREIGN, reason="made by hand")
     now = snapshot(gpu_view(slice_view(1, 0, "ada"), odd))
-    assert [item.slice_id for _, item in strangers(now)] == [7]
+    assert [slice_.slice_id for _, slice_ in strangers(now)] == [7]
     disagreements = [
         Disagreement("holder", "container:1", "its label names lease 9"),
         Disagreement("holder", "container:2", "it is gone", "its lease is released"),

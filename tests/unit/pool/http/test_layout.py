@@ -315,7 +315,7 @@ def test_the_examples_fit_each_model(model: str) -> None:
 
 PARTITIONS = sorted(
     {
-        tuple(sorted(item.profile.name for item in layout))
+        tuple(sorted(slice_.profile.name for slice_ in layout))
         for layout in maximal_layouts(A100, [profile.name for profile in A100.profiles])
     }
 )

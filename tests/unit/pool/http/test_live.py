@@ -74,7 +74,7 @@ async def test_a_position_is_told_with_rests_and_an_offer_at_once(
     for number in ahead:
         await runner.decide(lambda pool: pool.tickets.cancel(number, "staff"))  # noqa: B023 - used now
         await parked(runner.notifier, polled)
-    world.holders.there.clear()
+    world.holders.present.clear()
     await runner.decide(lambda pool: ask_after_holders(pool.worker))
     granted = await _answer_while_working(runner, polled)
     assert (granted["state"], granted["position"]) == ("waiting", None)

@@ -137,7 +137,7 @@ async def test_findings_are_those_of_the_last_round(runner: PoolRunner, world: W
         assert values["miglab_reconcile_open", ("holder",)] == 1
         assert values["miglab_reconcile_repaired_total", ("holder",)] == 1
     assert [finding.target for finding in runner.findings] == [unknown]
-    world.holders.there.discard(unknown)
+    world.holders.present.discard(unknown)
     await runner._reconcile()
     values = samples(runner.metrics.render(snapshot(), ()))
     assert {values["miglab_reconcile_open", (about,)] for about in FOUND} == {0}

@@ -163,7 +163,7 @@ def test_the_warning_is_whole_and_nobody_else_is_warned(make_lab: MakeLab) -> No
     lab.world.live(30)
     assert (lab.of("s0")["state"], lab.warned()) == ("releasing", {})
     assert lab.world.reclaims == ["needed"] and lab.of("s0")["goes_on"]
-    lab.world.holders.there.clear()  # only the one that is released is asked after
+    lab.world.holders.present.clear()  # only the one that is released is asked after
     lab.world.work()
     assert lab.call("GET", f"/tickets/{first['id']}")[1]["state"] == "offered"
     lab.world.live(30)

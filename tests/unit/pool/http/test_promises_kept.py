@@ -54,7 +54,7 @@ class MorningLab(PromisedLab):
             self.world.live(STEP_S)
             for lease in self.world.pool.leases.live():
                 if lease.state is LeaseState.RELEASING and lease.user not in self.stubborn:
-                    self.world.holders.there.discard(lease.holder)
+                    self.world.holders.present.discard(lease.holder)
             self.world.attend_all()
             self.world.work()
             self.start_offered()

@@ -46,7 +46,7 @@ def world(make_world: Callable[..., World]) -> World:
 async def runner(world: World) -> AsyncIterator[PoolRunner]:
     times = Times(turn_s=0.01, jobs_s=0.01, holders_s=0.01, reconcile_s=3600)
     runner = PoolRunner(world.pool, Metrics({"3g.20gb"}), times)
-    world.holders.there.add(HOLDER)
+    world.holders.present.add(HOLDER)
     await runner.start()
     yield runner
     assert await runner.stop()
@@ -108,7 +108,7 @@ async def test_from_asking_to_an_empty_gpu(
     await spawner.post(f"/api/leases/{lease['id']}/release", json=release)
     leases = (await spawner.get("/api/leases")).json()
     assert [lease_json["state"] for lease_json in leases] == ["releasing"]
-    world.holders.there.discard(HOLDER)
+    world.holders.present.discard(HOLDER)
     await until_empty(spawner, runner)
     assert (await spawner.get("/api/leases")).json() == []
 
@@ -130,7 +130,7 @@ async def test_what_is_due_is_taken_back(
     assert (late.id, late.state.value) == (lease["id"], "releasing")
     assert "time is up" in late.reason  # and the pool ends the runner itself
     await until_empty(spawner, runner)
-    world.holders.there.add(HOLDER)
+    world.holders.present.add(HOLDER)
     path = f"/api/leases/{(await leased(spawner))['id']}/reclaim"
     body = {"reason": "Exam.", "warning_s": 30}
     await spawner.post(path, json=body, headers=as_("instructor-token"))

@@ -362,19 +362,19 @@ async def test_health_names_nobody(
         "is_other_engine": False, "silent_servers": 0,
     }  # fmt: skip
 
-    async def said() -> object:
+    async def ask_health() -> object:
         return (await client.get("/api/health")).json()
 
-    assert await said() == well
+    assert await ask_health() == well
     runner._failing.add("turn")
-    assert await said() == well | {"ok": False, "failing": ["turn"]}
+    assert await ask_health() == well | {"ok": False, "failing": ["turn"]}
     runner._failing.clear()
     runner.is_reconciled = False
-    assert await said() == well | {"ok": False, "is_reconciled": False}
+    assert await ask_health() == well | {"ok": False, "is_reconciled": False}
     runner.is_reconciled = True
     world.machine.break_gpu(Break.LOST)
     world.pool.reconcile()
-    assert await said() == well | {"ok": False, "gpus_troubled": 1}
+    assert await ask_health() == well | {"ok": False, "gpus_troubled": 1}
     world.machine.break_gpu(Break.OK)
 
 
