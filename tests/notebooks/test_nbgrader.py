@@ -12,7 +12,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from tests.unit.labkit.test_grading import SOURCE, honest
+from tests.unit.labkit.test_grading import SOURCE, honest_evidence
 
 import labkit
 from labkit.evidence import evidence as store
@@ -44,7 +44,7 @@ def hand_in(archive: Path, student: str, code: str) -> None:
     cell = {"cell_type": "code", "source": code, "metadata": {}, "outputs": []}
     notebook = {"cells": [cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
     (home / "geometry.ipynb").write_text(json.dumps(notebook), encoding="utf-8")
-    store.save(honest(seed=len(student)), home / "evidence")
+    store.save(honest_evidence(seed=len(student)), home / "evidence")
     labkit.hand_in(folder=home).file.rename(archive / f"{student}_hand-in.zip")
 
 

@@ -74,7 +74,7 @@ def hub_that_says(*events: dict[str, object], server: int = 200) -> httpx.MockTr
     return httpx.MockTransport(answer)
 
 
-def visited(way: httpx.MockTransport) -> Visitor:
+def visitor_who_came(way: httpx.MockTransport) -> Visitor:
     """A student who has come."""
     student = Visitor(URL, "ada", "secret", way)
     student.come("1g.5gb")
@@ -83,7 +83,7 @@ def visited(way: httpx.MockTransport) -> Visitor:
 
 def test_a_visit_is_timed_from_an_open_server_until_the_hub_has_none() -> None:
     """Signed in, asked, listened, opened: a time, and no complaint. Who got a server ends it."""
-    student = visited(hub_that_says({"progress": 0, "message": "asked"}, {"ready": True}))
+    student = visitor_who_came(hub_that_says({"progress": 0, "message": "asked"}, {"ready": True}))
     assert student.times.failure == ""
     assert student.times.start_s is not None
     assert [request for request, _ in student.times.requests] == [
@@ -107,7 +107,7 @@ def test_a_visit_is_timed_from_an_open_server_until_the_hub_has_none() -> None:
 )
 def test_a_failed_spawn_says_why(way: httpx.MockTransport, cause: str) -> None:
     """A refusal, a silent end, a server that does not answer, a hub that errs: no success."""
-    student = visited(way)
+    student = visitor_who_came(way)
     student.go()  # there is nothing to end
     assert (student.times.start_s, student.times.stop_s) == (None, None)
     assert cause in student.times.failure

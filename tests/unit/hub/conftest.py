@@ -185,19 +185,19 @@ def lab_with(folder: Path, toml: str) -> Settings:
     return load(file, {})
 
 
-def invoked(lab: Path, *arguments: str, stdin: str = "") -> Result:
+def invoke(lab: Path, *arguments: str, stdin: str = "") -> Result:
     """How a command of `miglab pool` ended."""
     return CliRunner().invoke(pool.app, ["--config", str(lab), *arguments], input=stdin)
 
 
 def run(lab: Path, *arguments: str) -> str:
     """What a command that succeeds prints."""
-    result = invoked(lab, *arguments)
+    result = invoke(lab, *arguments)
     assert result.exit_code == 0, result.output
     return result.stdout
 
 
-def ended(*arguments: str) -> object:
+def exit_status(*arguments: str) -> object:
     """The exit status of `miglab`, which prints as in a shell."""
     with pytest.MonkeyPatch.context() as shell, pytest.raises(SystemExit) as end:
         shell.setattr(sys, "argv", ["miglab", *arguments])

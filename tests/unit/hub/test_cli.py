@@ -15,7 +15,7 @@ from miglab_hub import pool_api
 from miglab_hub.errors import RefusedError
 from miglab_hub.settings.lab_toml import Settings
 
-from .conftest import REASONED, Service, invoked, run
+from .conftest import REASONED, Service, invoke, run
 
 HOSTILE = "[red]\x1b[2Jeve[/nonsense]"
 DEFUSED = "[red]?[2Jeve[/nonsense]"
@@ -137,14 +137,14 @@ def test_what_each_command_asks(
 )  # fmt: skip
 def test_what_cannot_be_understood_asks_nothing(service: Service, lab: Path, command: str) -> None:
     """No reason, no such thing, no duration: status 2, and nothing was done."""
-    result = invoked(lab, *command.split())
+    result = invoke(lab, *command.split())
     assert result.exit_code == 2
     assert service.requests == []
 
 
 def test_a_gpu_that_is_not_there(service: Service, lab: Path) -> None:
     """An index that no GPU has is refused before anything is done."""
-    result = invoked(lab, "drain", "gpu", "9", "--reason", "fan")
+    result = invoke(lab, "drain", "gpu", "9", "--reason", "fan")
     assert isinstance(result.exception, RefusedError) and "no GPU 9" in str(result.exception)
     assert service.requests == [POOL]
 

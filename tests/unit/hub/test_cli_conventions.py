@@ -19,7 +19,7 @@ from miglab_hub.cli import pool
 from miglab_hub.cli.pool.show import moment, news
 from miglab_hub.errors import RefusedError, SilentError, StartError
 
-from .conftest import Service, ended, invoked, pool_of, run
+from .conftest import Service, exit_status, invoke, pool_of, run
 
 POOL = typer.main.get_command(pool.app)
 REFERENCE = (Path(__file__).parents[3] / "docs" / "reference" / "cli.md").read_text()
@@ -79,18 +79,18 @@ def test_each_no_has_its_status(
 ) -> None:
     """Refused: 3 with the service's sentence on standard error; no lab: 2; done: 0."""
     at = ["pool", "--config", str(lab)]
-    assert ended(*at, "leases") == 0
+    assert exit_status(*at, "leases") == 0
     service.refuses = True
     capsys.readouterr()
-    assert ended(*at, "release", "1") == 3
+    assert exit_status(*at, "release", "1") == 3
     captured = capsys.readouterr()
     assert (captured.out, captured.err) == ("", "lab: Not yours.\n")
-    assert ended("pool", "--config", str(lab) + ".gone", "status") == 2
+    assert exit_status("pool", "--config", str(lab) + ".gone", "status") == 2
 
 
 def test_no_service_is_another_no(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Scripts tell a pool that is away from one that refuses."""
-    assert ended("pool", "--config", str(lab), "status") == 4
+    assert exit_status("pool", "--config", str(lab), "status") == 4
     assert "is the lab running?" in capsys.readouterr().err
 
 
@@ -136,7 +136,7 @@ def test_watch_in_a_pipe(service: Service, lab: Path, arguments: list[str]) -> N
     snapshots = (snapshot(slice_view(1, 0)), snapshot(slice_view(1, 0, "alice")))
     lines = [f"event: pool\ndata: {s.model_dump_json()}\n\n: ping\n\n" for s in snapshots]
     service.answers["/events"] = httpx.Response(200, text="".join(lines))
-    result = invoked(lab, *arguments)
+    result = invoke(lab, *arguments)
     assert isinstance(result.exception, SilentError) and "ended" in str(result.exception)
     lines = result.stdout.splitlines()
     if "--json" in arguments:
@@ -150,7 +150,7 @@ def test_watch_in_a_pipe(service: Service, lab: Path, arguments: list[str]) -> N
 def test_who_may_not_watch_is_told(service: Service, lab: Path) -> None:
     """A refusal of the stream is the service's sentence, as everywhere."""
     service.refuses = True
-    result = invoked(lab, "watch")
+    result = invoke(lab, "watch")
     assert isinstance(result.exception, RefusedError)
     assert (str(result.exception), result.exception.reason) == ("Not yours.", "forbidden")
 

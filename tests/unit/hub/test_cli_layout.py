@@ -10,7 +10,7 @@ from typer.testing import Result
 from miglab_api.gpus import GpuLayout, LayoutDrain, Layouts, PlacedSlice
 from miglab_hub.errors import StartError
 
-from .conftest import Service, invoked
+from .conftest import Service, invoke
 
 TEXT = "version: v1\nmig-configs: {a: []}\n"
 DONE = GpuLayout(
@@ -38,7 +38,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def run(lab: Path, *arguments: str, stdin: str = "") -> Result:
-    return invoked(lab, "layout", *arguments, stdin=stdin)
+    return invoke(lab, "layout", *arguments, stdin=stdin)
 
 
 def now(*gpus: GpuLayout, **fields: Any) -> dict[str, Any]:

@@ -107,7 +107,7 @@ SETS: dict[str, tuple[str, str, dict[str, Any]]] = {
 }  # fmt: skip
 
 
-def configured(folder: Path, text: str = COURSE) -> Any:
+def hub_config(folder: Path, text: str = COURSE) -> Any:
     settings = lab_with(folder, text)
     lab_secrets.make_all(settings)
     c = Config()
@@ -118,7 +118,7 @@ def configured(folder: Path, text: str = COURSE) -> Any:
 @pytest.mark.parametrize(("text", "of", "traits"), SETS.values(), ids=SETS)
 def test_what_is_set(tmp_path: Path, text: str, of: str, traits: dict[str, Any]) -> None:
     """Each key of lab.toml reaches the trait that it is for."""
-    values = configured(tmp_path, text)[of]
+    values = hub_config(tmp_path, text)[of]
     text_of_values = json.dumps({name: values.get(name) for name in traits}, default=sorted)
     assert json.loads(text_of_values.replace(str(tmp_path), "HERE")) == json.loads(
         json.dumps(traits, default=sorted)
@@ -128,7 +128,7 @@ def test_what_is_set(tmp_path: Path, text: str, of: str, traits: dict[str, Any])
 def test_everybody_has_the_least_scopes(tmp_path: Path) -> None:
     """The pool ends servers; users reach its page and their leases; each staff role has its own."""
     text = '[authentication]\nadmins = ["root"]\ninstructors = ["prof"]\n' + COURSE
-    hub = configured(tmp_path, text).JupyterHub
+    hub = hub_config(tmp_path, text).JupyterHub
     service, _ = hub.services
     assert (service["name"], service["url"]) == ("pool", "http://127.0.0.1:8003")
     assert "command" not in service
@@ -148,7 +148,7 @@ def test_jobs_are_told_the_site(tmp_path: Path) -> None:
 
     text = DOMAINS + '[servers]\nspawner = "slurm"\n[slurm]\npartition = "lab"\n'
     text += 'accounts = {everyone = "cs101"}\n[slurm.shapes."1g.5gb"]\ngres = "gpu:1g.5gb:1"\n'
-    c = configured(tmp_path, text + "[slurm.shapes.cpu]\n" + COURSE)
+    c = hub_config(tmp_path, text + "[slurm.shapes.cpu]\n" + COURSE)
     assert c.JupyterHub.spawner_class == "mig-slurm"
     assert set(c.MIGSlurmSpawner) <= set(MIGSlurmSpawner.class_traits(config=True))
     site = MIGSlurmSpawner(config=c).site
@@ -159,7 +159,7 @@ def test_jobs_are_told_the_site(tmp_path: Path) -> None:
 
 def test_every_trait_exists(tmp_path: Path) -> None:
     """What is set on the spawners are traits that they have."""
-    c = configured(tmp_path)
+    c = hub_config(tmp_path)
     for cls in (MIGDockerSpawner, MIGLocalSpawner, LabAuthenticator):
         unknown = set(c[cls.__name__]) - set(cls.class_traits(config=True))
         assert unknown == set(), cls.__name__
@@ -176,16 +176,16 @@ def test_a_notice_is_text_and_no_markup(
 ) -> None:
     """JupyterHub puts it into its pages as it is, and without anything to say draws no box."""
     monkeypatch.setattr(Settings, "notices", notices)
-    assert configured(tmp_path).JupyterHub.template_vars == {"lab_title": "miglab"} | template_vars
+    assert hub_config(tmp_path).JupyterHub.template_vars == {"lab_title": "miglab"} | template_vars
 
 
 def test_the_hub_bears_the_labs_name_and_logo(tmp_path: Path) -> None:
     """Without a logo of its own, miglab's."""
     (tmp_path / "logo.png").touch()
-    config = configured(tmp_path, '[lab]\ntitle = "GPU lab"\nlogo = "logo.png"\n' + COURSE)
+    config = hub_config(tmp_path, '[lab]\ntitle = "GPU lab"\nlogo = "logo.png"\n' + COURSE)
     assert config.JupyterHub.template_vars["lab_title"] == "GPU lab"
     assert config.JupyterHub.logo_file == str(tmp_path / "logo.png")
-    assert Path(configured(tmp_path).JupyterHub.logo_file).is_file()
+    assert Path(hub_config(tmp_path).JupyterHub.logo_file).is_file()
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_staff_land_on_the_pools_page(
     """Whether lab.toml or a hub group says that they teach; students go to their server."""
     staff = 'instructors = ["ina"]\nassistants = ["tom"]\n'
     sign_in = '[authentication]\nclass = "pam"\nadmins = ["root"]\ninstructors = ["prof"]\n'
-    c = configured(tmp_path, DOMAINS + COURSE + staff + sign_in)
+    c = hub_config(tmp_path, DOMAINS + COURSE + staff + sign_in)
     user = SimpleNamespace(
         name=person, admin=False, groups=[SimpleNamespace(name=name) for name in groups]
     )
@@ -217,7 +217,7 @@ def test_staff_land_on_the_pools_page(
 
 def test_jupyterlab_opens_the_notebooks_and_asks_nothing(tmp_path: Path) -> None:
     """The folder of notebooks opens; no news, no update check, no search for language servers."""
-    c = configured(tmp_path)
+    c = hub_config(tmp_path)
     folder = Path(c.MIGLocalSpawner.environment["JUPYTER_CONFIG_PATH"])
     server_config = json.loads((folder / "jupyter_server_config.json").read_text(encoding="utf-8"))
     page = json.loads((folder / "labconfig/page_config.json").read_text(encoding="utf-8"))
@@ -231,16 +231,16 @@ def test_jupyterlab_opens_the_notebooks_and_asks_nothing(tmp_path: Path) -> None
 
 def test_servers_report_as_often_as_the_lab_says(tmp_path: Path) -> None:
     """Whichever way they are started, and 15 s where lab.toml says nothing."""
-    c = configured(tmp_path)
+    c = hub_config(tmp_path)
     for spawner in (c.MIGDockerSpawner, c.MIGLocalSpawner):
         assert spawner.environment["MIGLAB_REPORT_S"] == "15"
-    c = configured(tmp_path, "[testing]\nreclaim.report_s = 2.5\n" + COURSE)
+    c = hub_config(tmp_path, "[testing]\nreclaim.report_s = 2.5\n" + COURSE)
     assert c.MIGLocalSpawner.environment["MIGLAB_REPORT_S"] == "2.5"
 
 
 def test_local_students_find_fresh_copies(tmp_path: Path) -> None:
     """labkit copies from where the spawner does; in the image both know /opt/miglab/notebooks."""
-    c = configured(tmp_path)
+    c = hub_config(tmp_path)
     assert fresh.VARIABLE in c.MIGLocalSpawner.environment
     assert c.MIGLocalSpawner.environment[fresh.VARIABLE] == c.MIGLocalSpawner.notebooks_dir
     dockerfile = (checkout() / "images/student/Dockerfile").read_text(encoding="utf-8")
@@ -267,7 +267,7 @@ OPENS = {
 @pytest.mark.parametrize(("name", "opens"), OPENS.items())
 async def test_a_password_opens_accounts_of_its_kind(tmp_path: Path, name: str, opens: str) -> None:
     """Students' is none of staff's, however lab.toml writes their names; nor is another."""
-    door = LabAuthenticator(config=configured(tmp_path, TEACHES))
+    door = LabAuthenticator(config=hub_config(tmp_path, TEACHES))
     passwords = lab_secrets.read_passwords(lab_with(tmp_path, TEACHES))
     for kind in ("student", "instructor", "admin"):
         data = {"username": name, "password": getattr(passwords, kind)}
@@ -316,7 +316,7 @@ async def test_a_clock_set_back_lengthens_no_wait_of_the_hub(
 
 def test_the_hub_opens_its_database_with_a_write_ahead_log(tmp_path: Path) -> None:
     """As JupyterHub opens it: it waits for no disk in the thread that answers everybody."""
-    hub = configured(tmp_path).JupyterHub
+    hub = hub_config(tmp_path).JupyterHub
     engine = create_engine(hub.db_url, **hub.db_kwargs)
     with engine.connect() as connection:
         assert connection.execute(text("PRAGMA journal_mode")).scalar() == "wal"

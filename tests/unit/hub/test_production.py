@@ -16,7 +16,7 @@ from miglab_hub.cli import production as room
 from miglab_hub.cli.production import Production, init, production
 from miglab_hub.errors import StartError
 
-from .conftest import ended
+from .conftest import exit_status
 
 FILE = checkout() / "images" / "compose.yaml"
 COMPOSE: dict[str, dict[str, Any]] = yaml.safe_load(FILE.read_text(encoding="utf-8"))
@@ -129,7 +129,7 @@ def test_without_its_folder_a_command_says_so(
 ) -> None:
     """Status 2, what is missing and what makes it; Docker is asked nothing."""
     arguments = [str(tmp_path), *([str(tmp_path)] if command == "restore" else [])]
-    assert ended("production", command, *arguments) == 2
+    assert exit_status("production", command, *arguments) == 2
     stderr = capsys.readouterr().err
     assert ".env or lab.toml is missing" in stderr
     assert f"miglab production init {tmp_path}" in stderr

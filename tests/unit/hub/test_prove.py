@@ -50,7 +50,7 @@ def answers(settings: Settings, options: Options = QUICK) -> dict[str, LineAnswe
     return {answer.line: answer for answer in printed}
 
 
-def refused(of: dict[str, LineAnswer]) -> set[str]:
+def refused_lines(of: dict[str, LineAnswer]) -> set[str]:
     return {name for name, answer in of.items() if answer.verdict is LineVerdict.NO}
 
 
@@ -179,7 +179,7 @@ def test_a_fault_is_a_no(
     """The line that meets it says no; what was half made is undone all the same."""
     hurt(machine)
     by_line = answers(settings)
-    assert line in refused(by_line)
+    assert line in refused_lines(by_line)
     assert by_line["as-it-was"].verdict is LineVerdict.YES
     assert slices(machine) == 0
 
@@ -205,10 +205,10 @@ def test_what_cannot_be_undone_is_told_and_undone_by_the_next_run(
     """A slice that stays in use makes the last line a no; when it is free the next run ends it."""
     machine.fail_next("nvmlGpuInstanceDestroy", pynvml.NVML_ERROR_IN_USE, times=10_000)
     by_line = answers(settings)
-    assert "as-it-was" in refused(by_line)
+    assert "as-it-was" in refused_lines(by_line)
     assert slices(machine) > 0 and (settings.state / "prove.json").exists()
     machine.break_gpu(Break.OK)
-    assert refused(answers(settings)) == set()
+    assert refused_lines(answers(settings)) == set()
     assert slices(machine) == 0 and not (settings.state / "prove.json").exists()
 
 

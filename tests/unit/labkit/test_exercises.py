@@ -192,7 +192,7 @@ WHOLE = [
 ]
 
 
-def said_of(exercise, statement):
+def verdict_on(exercise, statement):
     notebook, verdict, name = exercise
     statements = {**key_of(notebook).defined, name: statement}
     return names_of(notebook, verdict, statements)[verdict]
@@ -204,7 +204,7 @@ def test_a_typical_mistake_is_named(exercise, old, new, message):
     notebook, _, name = exercise
     solved = key_of(notebook).defined[name]
     assert old in solved
-    outcome = said_of(exercise, solved.replace(old, new))
+    outcome = verdict_on(exercise, solved.replace(old, new))
     assert not outcome.right
     assert message in outcome.why
 
@@ -212,7 +212,7 @@ def test_a_typical_mistake_is_named(exercise, old, new, message):
 @pytest.mark.parametrize(("exercise", "answer", "message"), WHOLE)
 def test_another_answer_is_told_what_it_is(exercise, answer, message):
     """Nothing of the kind that was asked for, or another way to do it."""
-    outcome = said_of(exercise, f"{exercise[2]} = {answer}")
+    outcome = verdict_on(exercise, f"{exercise[2]} = {answer}")
     assert not outcome.right
     assert message in outcome.why
 
@@ -228,7 +228,7 @@ def test_another_answer_is_told_what_it_is(exercise, answer, message):
 )
 def test_any_way_is_right(exercise, answer):
     """A check asks for what is right, not for its own way."""
-    assert said_of(exercise, f"{exercise[2]} = {answer}").right
+    assert verdict_on(exercise, f"{exercise[2]} = {answer}").right
 
 
 def test_what_fits_is_what_the_pool_can_place():

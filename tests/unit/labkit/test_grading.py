@@ -47,7 +47,7 @@ def record(name, seconds, seed):
     return Measurement(name, samples, Tier.CPU, (device,), "host", False, date=date)
 
 
-def honest(seed=0):
+def honest_evidence(seed=0):
     """A comparison as a panel saves it, predicted, judged, read and explained."""
     a, b = record("a", 0.025, seed), record("b", 0.01, seed + 3)
     looks = stats.judge(a.samples_s, b.samples_s, BAND)
@@ -81,7 +81,7 @@ def zip_of(file, parts):
             archive.writestr(name, text)
 
 
-def handed_in(student, evidence, code="def area(r):\n    import math\n    return 3.14159265*r*r"):
+def parts_of(student, evidence, code="def area(r):\n    import math\n    return 3.14159265*r*r"):
     """What lies in the zip that hand_in makes."""
     data = {"schema": store.SCHEMA, **to_data(evidence)}
     data["digest"] = store.digest(data)
@@ -95,7 +95,7 @@ def handed_in(student, evidence, code="def area(r):\n    import math\n    return
 def test_identical_samples_of_two_students_are_flagged():
     """Samples are noise: two people never measure the same twenty."""
     seeds = {"ann": 0, "bob": 0, "cyd": 1}
-    zips = [Submission(student, student, {"MX-2": honest(seed)}) for student, seed in seeds.items()]
+    zips = [Submission(name, name, {"MX-2": honest_evidence(seed)}) for name, seed in seeds.items()]
     copies = submissions.same_samples(zips)
     assert copies == {("ann", "MX-2"): ["bob"], ("bob", "MX-2"): ["ann"]}
 
@@ -116,16 +116,16 @@ def test_a_claim_is_held_against_the_data_and_not_against_the_verdict_in_the_fil
     changes, mark, look_at
 ):
     """Whatever a file names, the points say 2.5 times: "supported" is right. No run, no mark."""
-    evidence = replace(honest(), **changes)
+    evidence = replace(honest_evidence(), **changes)
     (row,) = grading.experiment_rows(Submission("ann", "ann.zip"), evidence, ())
     assert row.machine_mark == mark
     assert look_at in row.look_at
     assert row.verdict == "supported" or look_at
 
 
-def packed_again(folder, names):
+def repacked(folder, names):
     """A zip of the same parts under other names, beside what a packer adds."""
-    parts = {names(name): text for name, text in handed_in("ann", honest(0)).items()}
+    parts = {names(name): text for name, text in parts_of("ann", honest_evidence(0)).items()}
     zip_of(folder / "ann.zip", {**parts, "__MACOSX/._x": b"\x00\xff"})
     return submissions.read_zip(folder / "ann.zip")
 
@@ -133,7 +133,7 @@ def packed_again(folder, names):
 @pytest.mark.parametrize("names", [str, "hand-in/{}".format], ids=["as made", "in a folder"])
 def test_a_zip_that_was_packed_again_is_the_same(names, tmp_path):
     """With a folder around all and a packer's own files in it."""
-    submission = packed_again(tmp_path, names)
+    submission = repacked(tmp_path, names)
     assert (submission.student, list(submission.evidence), list(submission.notebooks)) == (
         "ann", ["MX-2"], ["geometry"],
     )  # fmt: skip
@@ -142,7 +142,7 @@ def test_a_zip_that_was_packed_again_is_the_same(names, tmp_path):
 
 def test_a_zip_with_nothing_of_a_hand_in_has_a_row(tmp_path):
     """Nobody disappears from the table."""
-    submission = packed_again(tmp_path, "other/{}.bak".format)
+    submission = repacked(tmp_path, "other/{}.bak".format)
     (row,) = grading.rows_of(submission, {}, {})
     assert (row.file, row.item, row.readable) == ("ann.zip", "zip", "no")
 
@@ -157,15 +157,15 @@ def test_a_class_is_marked(tmp_path, capsys):
     zips, sources, table = (tmp_path / name for name in ("zips", "src", "out.csv"))
     zips.mkdir(), sources.mkdir()
     (sources / "geometry.py").write_text(SOURCE)
-    misread = replace(honest(1), verdict_read=Verdict.CONTRADICTED)
+    misread = replace(honest_evidence(1), verdict_read=Verdict.CONTRADICTED)
     for student, parts in {
-        "ann": (honest(0),),
-        "bob": (honest(0), "def area(r):\n    return r"),
+        "ann": (honest_evidence(0),),
+        "bob": (honest_evidence(0), "def area(r):\n    return r"),
         "cyd": (misread, "def area(r:"),
-        "dee": (replace(honest(2), headless=True), "def area(r):\n    return 1 / 0"),
-        "flo": (honest(4),),
+        "dee": (replace(honest_evidence(2), headless=True), "def area(r):\n    return 1 / 0"),
+        "flo": (honest_evidence(4),),
     }.items():
-        zip_of(zips / f"{student}.zip", handed_in(student, *parts))
+        zip_of(zips / f"{student}.zip", parts_of(student, *parts))
     (zips / "eve.zip").write_bytes(b"nothing")
     command = ["grade", str(zips), "--csv", str(table), "--sources", str(sources), "--run-code"]
     assert cli.main([*command, "--plot", str(tmp_path / "class.svg")]) == 0

@@ -13,7 +13,7 @@ SOURCES = sorted((ROOT / "notebooks" / "src").glob("[1-6]*_*.py"))
 MARK = re.compile(r'labkit\.experiment\(\s*"([^"]+)"|## (Exercise \d)|\*\*(Explain)')
 
 
-def explained(source: Path) -> list[str]:
+def keys_to_explain(source: Path) -> list[str]:
     """The experiments and exercises of the core after which an explanation is asked for."""
     last, explanations = "", []
     for key, exercise, is_asked in MARK.findall(source.read_text(encoding="utf-8")):
@@ -27,7 +27,7 @@ def explained(source: Path) -> list[str]:
 def test_every_explanation_has_a_rubric_and_a_model_answer(source):
     """And so have the decision and the debrief."""
     guide = (ROOT / "docs" / "howto" / "teach" / f"{source.stem}.md").read_text(encoding="utf-8")
-    explanations = explained(source)
+    explanations = keys_to_explain(source)
     assert explanations
     for key in explanations:
         assert f"| {key}, Explain" in guide, key

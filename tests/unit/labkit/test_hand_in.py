@@ -79,7 +79,7 @@ def test_a_fresh_copy_lies_beside_the_edited_one(work, tmp_path_factory, monkeyp
         labkit.fresh_copy("../../etc/passwd")
 
 
-def zipped(name, text):
+def zip_with(name, text):
     """A zip of one file."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -87,9 +87,9 @@ def zipped(name, text):
     return buffer.getvalue()
 
 
-WHOLE = zipped("manifest.json", json.dumps({"student": "ann " * 50}))
+WHOLE = zip_with("manifest.json", json.dumps({"student": "ann " * 50}))
 BROKEN_STREAM = WHOLE[:45] + b"\xff" * 15 + WHOLE[60:]
-BOMB = zipped("evidence/T-1.json", "0" * ((16 << 20) + 1))
+BOMB = zip_with("evidence/T-1.json", "0" * ((16 << 20) + 1))
 
 
 @pytest.mark.parametrize("content", [b"", b"no zip", b"PK\x03\x04 cut", BROKEN_STREAM, BOMB])

@@ -132,7 +132,7 @@ def wrong_values(name, right):
     return values + ALSO.get(name, [])
 
 
-def called(call, arguments):
+def call_by_name(call, arguments):
     """The call as a student would write it."""
     function = PUBLIC[call]
     shape = inspect.signature(function).parameters
@@ -159,7 +159,7 @@ def _may_borrow(monkeypatch, tmp_path):
 def fault(call, name, wrong):
     """What is not as it should be when this is called; empty where it is refused well."""
     try:
-        called(call, {**RIGHT[call], name: wrong})
+        call_by_name(call, {**RIGHT[call], name: wrong})
     except LabError as error:
         message = str(error)
         inside = any(part in message for part in ("Traceback", "NoneType", "object has no"))
@@ -205,7 +205,7 @@ def test_every_call_and_every_option_is_in_the_table():
 def test_an_argument_that_the_function_does_not_have_is_named(call):
     """A mistyped option, too, is refused before anything runs."""
     with pytest.raises(LabError, match="`work` has no argument `widht`"):
-        called(call, {**RIGHT[call], "widht": 64})
+        call_by_name(call, {**RIGHT[call], "widht": 64})
 
 
 def timed(samples=1, n=1):

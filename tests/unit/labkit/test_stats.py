@@ -42,7 +42,7 @@ def test_no_more_than_one_in_twenty_identical_pairs_is_called_different(kind):
     assert wrong.mean() <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / TRIALS)
 
 
-def lasting(generator, rounds, size, memory=0.8):
+def lasting_noise(generator, rounds, size, memory=0.8):
     """Noise that stays for some rounds, as a clock or a neighbour makes it."""
     steps = generator.normal(size=(TRIALS, rounds)) * size * np.sqrt(1 - memory**2)
     noise = np.zeros((TRIALS, rounds))
@@ -56,7 +56,7 @@ def one_sided(kind, generator):
     """Two series of the same truth of which only one is disturbed."""
     a, b = (np.exp(0.01 * generator.normal(size=(TRIALS, ROUNDS))) for _ in range(2))
     if kind == "lasting":
-        return a * np.exp(lasting(generator, ROUNDS, 0.05)), b
+        return a * np.exp(lasting_noise(generator, ROUNDS, 0.05)), b
     return a * np.exp(0.03 * generator.choice((-1, 1), size=(TRIALS, 1))), b
 
 
@@ -70,7 +70,7 @@ def intervals(kind):
     ]
 
 
-def decided(kind, margin):
+def decided_share(kind, margin):
     """The share of pairs about which any of the three looks decides."""
     is_decided = np.zeros(TRIALS, dtype=bool)
     for ends in intervals(kind):
@@ -84,8 +84,8 @@ def test_a_claim_of_more_is_not_decided_by_lasting_noise_on_one_side(kind):
     """Greater than 1 where the truth is 1: at most 5 % decide, in all looks; without the margin
     the same noise would.
     """
-    assert decided(kind, MARGIN) <= 0.05
-    assert decided(kind, 0.0) > 0.3
+    assert decided_share(kind, MARGIN) <= 0.05
+    assert decided_share(kind, 0.0) > 0.3
 
 
 def test_an_effect_of_the_order_does_not_look_like_a_difference():
@@ -158,7 +158,7 @@ TRUTH = 2.0, 120.0  # ms that never shrink, and ms times SMs
 HELD = {"a 1g.5gb": (4, 6, 14), "a whole GPU": (16, 32, 64, 132)}
 
 
-def measured_on(sizes, generator, lasting):
+def noisy_times(sizes, generator, lasting):
     """Times by a + b / s, each off by an error that its samples do not show."""
     exact = TRUTH[0] + TRUTH[1] / np.asarray(sizes, dtype=float)
     return exact * (1 + lasting * generator.standard_normal(len(sizes)))
@@ -178,7 +178,7 @@ def test_an_extrapolation_holds_the_truth(sizes_measured, lasting, noise, times_
     size = max(sizes) * times_as_many
     truth, trials = TRUTH[0] + TRUTH[1] / size, 400
     ranges = [
-        by_size(sizes, measured_on(sizes, generator, lasting), size, noise) for _ in range(trials)
+        by_size(sizes, noisy_times(sizes, generator, lasting), size, noise) for _ in range(trials)
     ]
     assert sum(low <= truth <= high for low, high in ranges) >= 0.93 * trials
 
@@ -187,7 +187,7 @@ def test_an_extrapolation_holds_the_truth(sizes_measured, lasting, noise, times_
 def test_a_range_widens_with_the_distance(sizes_measured):
     """Relative to the middle, on either side of what was measured."""
     sizes = HELD[sizes_measured]
-    times = measured_on(sizes, np.random.default_rng(1), 0.01)
+    times = noisy_times(sizes, np.random.default_rng(1), 0.01)
     for away in ((1, 2, 4, 7), (0.25, 0.12, 0.06)):
         ranges = [by_size(sizes, times, max(sizes) * factor, 0.01) for factor in away]
         widths = [(high - low) / (high + low) for low, high in ranges]

@@ -79,7 +79,11 @@ class ClassRoom(World):
         """
         self.fuse.points_left = die_at
         is_dead = False
-        closed, laid, promised = self._closed(), self._laid(), self._promised()
+        drained, layouts, counts = (
+            self._leases_on_drained(),
+            self._layouts(),
+            self._feasible_counts(),
+        )
         try:
             action()
         except Crash:
@@ -96,12 +100,12 @@ class ClassRoom(World):
                 self.fuse.points_left = None
         self.fuse.points_left = None
         self.verify()
-        self._verify_closed(closed)
-        self._verify_laid(laid)
-        self._verify_promised(promised)
+        self._verify_drained(drained)
+        self._verify_layouts(layouts)
+        self._verify_reservations(counts)
         return is_dead
 
-    def _promised(self) -> tuple[object, set[int], dict[tuple[float, int], int]]:
+    def _feasible_counts(self) -> tuple[object, set[int], dict[tuple[float, int], int]]:
         """What reservations count on, who holds, and what of each is feasible at its starts."""
         view = self.pool.view
         ground = {
@@ -118,18 +122,18 @@ class ClassRoom(World):
         staying = {row.id for row in view.leases.values() if row.state != LeaseState.RELEASING}
         return (ground, dict(view.reservations)), staying, feasible_counts
 
-    def _verify_promised(
+    def _verify_reservations(
         self, before: tuple[object, set[int], dict[tuple[float, int], int]]
     ) -> None:
         """While GPUs and reservations are the same no grant and no extension takes from one.
 
         Where somebody who draws on one leaves, and the GPU is not usable, it has fewer.
         """
-        (ground, stayed, counts_before), (now, stay, counts_now) = before, self._promised()
+        (ground, stayed, counts_before), (now, stay, counts_now) = before, self._feasible_counts()
         for key, count in counts_before.items() if ground == now and stayed <= stay else ():
             assert counts_now.get(key, count) >= count, "a reservation has fewer of its slices"
 
-    def _laid(self) -> dict[str, tuple[tuple[str, ...], frozenset[int]]]:
+    def _layouts(self) -> dict[str, tuple[tuple[str, ...], frozenset[int]]]:
         """The layout of each GPU, and the slices there."""
         on_gpu = self.ledger.state.on_gpu
         facts = self.pool.view.facts.items()
@@ -139,16 +143,16 @@ class ClassRoom(World):
             if gpu_facts.partition
         }
 
-    def _verify_laid(self, before: dict[str, tuple[tuple[str, ...], frozenset[int]]]) -> None:
+    def _verify_layouts(self, before: dict[str, tuple[tuple[str, ...], frozenset[int]]]) -> None:
         """Where the layout is what it was nothing was made but its shapes."""
-        for gpu, (partition, _) in self._laid().items():
+        for gpu, (partition, _) in self._layouts().items():
             was, slices = before.get(gpu, ((), frozenset()))
             for row in self.ledger.state.on_gpu[gpu].values():
                 is_new = was == partition and row.id not in slices
                 if is_new and row.state != "foreign" and not row.draining:
                     assert row.profile in partition, "made against the layout"
 
-    def _closed(self) -> dict[str, frozenset[int]]:
+    def _leases_on_drained(self) -> dict[str, frozenset[int]]:
         """What leases there are on drained GPUs and slices."""
         state = self.ledger.state
         gpus_of_lease = {
@@ -163,9 +167,9 @@ class ClassRoom(World):
             if row.draining
         }
 
-    def _verify_closed(self, before: dict[str, frozenset[int]]) -> None:
+    def _verify_drained(self, before: dict[str, frozenset[int]]) -> None:
         """What was drained before and is drained now got no new lease in between."""
-        for gpu, leases in self._closed().items():
+        for gpu, leases in self._leases_on_drained().items():
             assert gpu not in before or leases <= before[gpu], "a drained GPU got a new lease"
         for row in self.ledger.state.slices.values():
             lease = self.ledger.state.leases.get(row.lease or 0)
@@ -317,14 +321,14 @@ class ClassRoom(World):
             if ticket.user == user:
                 self.pool.staff.put_in_front(ticket.id, "presents", "person:ina")
 
-    def lay(self, partition: str, number: int) -> None:
+    def apply_layout(self, partition: str, number: int) -> None:
         """Somebody says how one GPU is to be cut, or all."""
         gpus = [gpu.index for gpu in self.pool.layouts.partitionable()]
         indices = [gpus[number % len(gpus)]] if gpus and number % 3 else []
         request = draft(partition, *indices, name=str(number % 2))
         self.pool.layouts.apply(request, "person:ina")
 
-    def unlay_all(self) -> None:
+    def remove_all_layouts(self) -> None:
         self.pool.layouts.apply(draft(""), "person:ina")
 
     # -- what happens to machines -------------------------------------------------------------
@@ -463,8 +467,8 @@ def chance(room: ClassRoom, dice: random.Random) -> Callable[[], object]:
         lambda: room.reserve("everyone", "1g.5gb", dice.randrange(1, 8), dice.randrange(30)),
         lambda: room.reserve("vision", "1g.5gb", dice.randrange(1, 8), dice.randrange(30)),
         room.unreserve_all,
-        lambda: room.lay(dice.choice(LAYOUTS), dice.randrange(6)),
-        room.unlay_all,
+        lambda: room.apply_layout(dice.choice(LAYOUTS), dice.randrange(6)),
+        room.remove_all_layouts,
         lambda: room.drain(dice.randrange(20), dice.random() < 0.3),
         lambda: room.drain(dice.randrange(20), dice.random() < 0.3),
         lambda: room.quarantine(dice.randrange(20)),

@@ -39,7 +39,7 @@ def occupancy(gpu: str, course: str = "", *names: str) -> GpuOccupancy:
     return GpuOccupancy(gpu, A100, live, course=course)
 
 
-def served(line: list[Waiting], gpus: list[GpuOccupancy]) -> tuple[int, str] | None:
+def serve(line: list[Waiting], gpus: list[GpuOccupancy]) -> tuple[int, str] | None:
     grant = first_that_fits(line, gpus)
     return None if grant is None else (grant.ticket, grant.choices[0].gpu)
 
@@ -48,24 +48,24 @@ def test_a_stranger_gets_nothing_there() -> None:
     """However empty it is; the course's own do, and are not held up by who stands in front."""
     full = occupancy("a", "", *ONE * 7)
     of_vision = occupancy("b", "vision")
-    assert served([waiting(1, "deep")], [full, of_vision]) is None
-    assert served([waiting(1, "deep"), waiting(2, "vision")], [full, of_vision]) == (2, "b")
-    assert served([waiting(1, "")], [full, of_vision]) is None
+    assert serve([waiting(1, "deep")], [full, of_vision]) is None
+    assert serve([waiting(1, "deep"), waiting(2, "vision")], [full, of_vision]) == (2, "b")
+    assert serve([waiting(1, "")], [full, of_vision]) is None
     line = [waiting(1, "deep", "3g.20gb"), waiting(2, "vision", "7g.40gb")]
-    assert served(line, [occupancy("a", "", *ONE * 6), of_vision]) == (2, "b")
+    assert serve(line, [occupancy("a", "", *ONE * 6), of_vision]) == (2, "b")
 
 
 def test_of_equal_placements_its_own_is_taken() -> None:
     """Room for all is left to others, unless it suits better or is all; a place set aside, too."""
     both = [occupancy("a"), occupancy("b", "vision")]
-    assert served([waiting(1, "vision")], both) == (1, "b")
-    assert served([waiting(1, "deep")], both) == (1, "a")
-    assert served([waiting(1, "vision")], [occupancy("a", "", *ONE * 6), both[1]]) == (1, "a")
-    assert served([waiting(1, "vision")], [both[0], occupancy("b", "vision", *ONE * 7)]) == (1, "a")
+    assert serve([waiting(1, "vision")], both) == (1, "b")
+    assert serve([waiting(1, "deep")], both) == (1, "a")
+    assert serve([waiting(1, "vision")], [occupancy("a", "", *ONE * 6), both[1]]) == (1, "a")
+    assert serve([waiting(1, "vision")], [both[0], occupancy("b", "vision", *ONE * 7)]) == (1, "a")
     full = [occupancy("a", "", *ONE * 7), occupancy("b", "vision", *ONE * 7)]
     shapes = [waiting(1, "vision", "7g.40gb"), waiting(2, "deep")]
     half = [*full, occupancy("c", "", "1g.5gb"), occupancy("d", "vision", "1g.5gb")]
-    assert served(shapes, half) == (2, "c")
+    assert serve(shapes, half) == (2, "c")
 
 
 @pytest.fixture

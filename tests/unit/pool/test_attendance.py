@@ -85,7 +85,7 @@ def test_who_holds_a_slice_waits_in_no_queue(world: World) -> None:
     assert world.pool.tickets.server_status("ada", "").ticket is None
 
 
-def instead(world: World, ticket: int) -> list[str]:
+def alternatives(world: World, ticket: int) -> list[str]:
     return [offer.shape for offer in world.pool.tickets.alternatives(ticket)]
 
 
@@ -93,7 +93,13 @@ def test_what_is_held_for_oneself_is_an_alternative(world: World) -> None:
     """Who waits for the whole GPU may have any part of it that is free; and gets it."""
     world.run("bo", "3g.20gb")
     ticket = world.wait("ada", "7g.40gb")
-    assert instead(world, ticket.id) == ["1g.5gb", "2x1g.5gb", "2g.10gb", "3g.20gb", "4g.20gb"]
+    assert alternatives(world, ticket.id) == [
+        "1g.5gb",
+        "2x1g.5gb",
+        "2g.10gb",
+        "3g.20gb",
+        "4g.20gb",
+    ]
     assert world.ask("ada", "4g.20gb").id != ticket.id
     world.work()
     assert ticket_of(world).state is TicketState.OFFERED
@@ -114,7 +120,7 @@ def test_what_somebody_took_meanwhile_costs_nobody_the_position(world: World) ->
     """Seen free, then given to another: refused in words and in the ledger, the place is kept."""
     world.run("bo", "3g.20gb")
     ticket = world.ask("ada", "7g.40gb")
-    assert "4g.20gb" in instead(world, ticket.id)
+    assert "4g.20gb" in alternatives(world, ticket.id)
     behind = world.ask("dee", "7g.40gb")
     other = world.ask("cy", "4g.20gb")
     world.pool.staff.put_in_front(other.id, "Exam.", "person:ina")
@@ -161,7 +167,7 @@ def test_an_offer_is_kept_when_another_shape_is_not_free(world: World) -> None:
 LONGEST_S = SETTINGS.pool.longest_wait_s
 
 
-def attended(world: World, number: int, for_s: float) -> TicketView:
+def attend_for(world: World, number: int, for_s: float) -> TicketView:
     """Time passes while the waiting page is open."""
     for _ in range(int(for_s / 60)):
         world.pass_time(60)
@@ -173,20 +179,20 @@ def attended(world: World, number: int, for_s: float) -> TicketView:
 def test_who_has_waited_long_is_asked(full: World) -> None:
     """They wait on meanwhile, in their position; to ask again is the answer, and loses no age."""
     ticket = full.ask("ada")
-    assert attended(full, ticket.id, LONGEST_S - 60).answer_by is None
-    answer_pending = attended(full, ticket.id, 60)
+    assert attend_for(full, ticket.id, LONGEST_S - 60).answer_by is None
+    answer_pending = attend_for(full, ticket.id, 60)
     assert (answer_pending.state, answer_pending.position) == (TicketState.WAITING, 1)
     assert answer_pending.answer_by == full.at + ANSWER_S
-    attended(full, ticket.id, ANSWER_S - 60)
+    attend_for(full, ticket.id, ANSWER_S - 60)
     assert full.ask("ada").id == ticket.id
-    later = attended(full, ticket.id, LONGEST_S - 60)
+    later = attend_for(full, ticket.id, LONGEST_S - 60)
     assert (later.state, later.answer_by) == (TicketState.WAITING, None)
     assert later.created_at == ticket.created_at
 
 
 def ticket_set_aside(world: World, shape: str = "1g.5gb") -> TicketView:
     """A ticket of ada, who was asked and did not answer."""
-    ticket = attended(world, world.ask("ada", shape).id, LONGEST_S + ANSWER_S)
+    ticket = attend_for(world, world.ask("ada", shape).id, LONGEST_S + ANSWER_S)
     assert (ticket.state, ticket.reason) == (TicketState.ASIDE, "not-answered")
     assert "return to the queue" in ticket.message
     return ticket
@@ -239,7 +245,7 @@ def test_an_offer_that_was_missed_goes_on(world: World) -> None:
 def test_what_is_granted_in_the_last_second_is_served(full: World) -> None:
     """The time to create slices counts for nobody's answer; and what fails then waits on."""
     ticket = full.ask("ada")
-    attended(full, ticket.id, LONGEST_S + ANSWER_S - 60)
+    attend_for(full, ticket.id, LONGEST_S + ANSWER_S - 60)
     full.fail("nvmlDeviceCreateGpuInstance")
     lease = full.pool.leases.live()[0]
     full.holders.present.discard(lease.holder)
@@ -255,6 +261,6 @@ def test_a_measurement_is_not_asked(world: World) -> None:
     """It waits in a notebook's cell, which is told that nothing became free."""
     world.run("holder", "7g.40gb")
     ticket = world.ask("ada", purpose=Purpose.BORROW)
-    over = attended(world, ticket.id, LONGEST_S + 60)
+    over = attend_for(world, ticket.id, LONGEST_S + 60)
     assert (over.state, over.reason) == (TicketState.REFUSED, "waited-too-long")
     assert "60 minutes" in over.message or "1 hour" in over.message

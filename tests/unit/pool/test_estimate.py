@@ -29,7 +29,9 @@ def waiting(number: int, *profiles: str) -> Waiting:
     return Waiting(number, profiles or ("1g.5gb",), 0.0, "ml", f"u{number}")
 
 
-def full(*ends_s: float | None, age_s: float = 300.0) -> tuple[GpuOccupancy, tuple[Holding, ...]]:
+def busy_gpu(
+    *ends_s: float | None, age_s: float = 300.0
+) -> tuple[GpuOccupancy, tuple[Holding, ...]]:
     """A GPU with one small lease for each end."""
     slices = [slice_at("1g.5gb", n) for n in range(len(ends_s))]
     holdings = [
@@ -40,7 +42,7 @@ def full(*ends_s: float | None, age_s: float = 300.0) -> tuple[GpuOccupancy, tup
 
 
 def scene(*ends_s: float | None, queued: int = 1, **fields: object) -> Scene:
-    occupancy, holdings = full(*ends_s)
+    occupancy, holdings = busy_gpu(*ends_s)
     values: dict[str, object] = {
         "queued": tuple(waiting(n) for n in range(1, queued + 1)),
         "gpus": (occupancy,),
@@ -59,7 +61,7 @@ def estimate(queue_scene: Scene, ticket: int = 1) -> WaitEstimate:
     return simulate(queue_scene, random.Random(1))[ticket]
 
 
-def extended(queue_scene: Scene) -> Scene:
+def extensible(queue_scene: Scene) -> Scene:
     """Everybody may extend to 3000 s."""
     return replace(
         queue_scene,
@@ -74,7 +76,9 @@ ENDS = {
     "the first end": (scene(*[3000.0] * 6, 1200.0), 1, 1200.0),
     "the first waits for the first end": (TWO_ENDS, 1, 1000.0),
     "the second waits for the second": (TWO_ENDS, 2, 2000.0),
-    "at worst everybody extends as often as they may": (extended(scene(*[1200.0] * 7)), 1, 3000.0),
+    "at worst everybody extends as often as they may": (
+        extensible(scene(*[1200.0] * 7)), 1, 3000.0,
+    ),
     "far behind one waits for the leases of those in front": (
         scene(*[600.0] * 7, queued=8, lease_s=1800.0), 8, 2400.0,
     ),
@@ -105,7 +109,7 @@ MEASURED = tuple(10.0 + n for n in range(30))
 BOTH = replace(KNOWN, borrowed_s=MEASURED)
 
 
-def lent(queue_scene: Scene) -> Scene:
+def lending(queue_scene: Scene) -> Scene:
     """The same, but for measurements instead of servers that hold the slices."""
     holdings = tuple(
         replace(holding, is_borrow=True, age_s=5.0) for holding in queue_scene.holdings
@@ -121,14 +125,14 @@ def test_each_kind_has_its_own_history() -> None:
     """A server behind measurements waits for seconds, a measurement behind servers for minutes."""
     busy = scene(*[1800.0] * 7, lately=BOTH)
     behind_servers = estimate(replace(busy, queued=(borrowing(1),)))
-    assert estimate(lent(busy)).high_s < 40.0 < behind_servers.likely_s
-    turns = estimate(replace(lent(busy), queued=tuple(map(borrowing, range(1, 22)))), 21)
+    assert estimate(lending(busy)).high_s < 40.0 < behind_servers.likely_s
+    turns = estimate(replace(lending(busy), queued=tuple(map(borrowing, range(1, 22)))), 21)
     assert 30.0 < turns.likely_s < turns.high_s < 3 * 40.0
 
 
 def test_measurements_wait_no_longer_than_they_may_before_any_is_known() -> None:
     """A first class that borrows is told when its last measurement would be refused, at most."""
-    busy = lent(scene(*[1800.0] * 7, queued=0, lately=KNOWN))
+    busy = lending(scene(*[1800.0] * 7, queued=0, lately=KNOWN))
     wait = estimate(replace(busy, queued=tuple(map(borrowing, range(1, 14)))), 13)
     assert wait.likely_s == wait.high_s == 3600.0
     assert "is not known yet" in wait.basis
@@ -139,7 +143,7 @@ def test_measurements_wait_no_longer_than_they_may_before_any_is_known() -> None
 def test_an_old_lease_ends_sooner() -> None:
     """A lease that has lasted nearly as long as any ever did frees its slice soon."""
     fresh, old = (
-        replace(scene(*[None] * 7, lately=KNOWN), holdings=full(*[None] * 7, age_s=age_s)[1])
+        replace(scene(*[None] * 7, lately=KNOWN), holdings=busy_gpu(*[None] * 7, age_s=age_s)[1])
         for age_s in (0.0, 3400.0)
     )
     assert estimate(old).likely_s < estimate(fresh).likely_s / 2
@@ -157,7 +161,7 @@ def test_the_idle_may_go_sooner() -> None:
 def test_no_measurement_waits_longer_than_it_may() -> None:
     """Its range ends where it would be refused; a server's has no such end."""
     late = scene(*[None] * 7, lately=KNOWN, longest_wait_s=1000.0, usage=FairShareUsage(now=950.0))
-    measurement = estimate(lent(replace(late, queued=(borrowing(1),))))
+    measurement = estimate(lending(replace(late, queued=(borrowing(1),))))
     assert measurement.high_s <= 50.0 < estimate(late).high_s
 
 

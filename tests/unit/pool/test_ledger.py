@@ -192,7 +192,7 @@ def test_nothing_is_lost_by_an_upgrade(path: Path, older: dict[str, list[dict[st
     assert copy.suffix == f".before-{VERSION}-{old_ledgers.VERSION}"
     assert contents(copy) == older
     Ledger(path.with_name("new.sqlite")).close()
-    assert described(path) == described(path.with_name("new.sqlite"))
+    assert schema_of(path) == schema_of(path.with_name("new.sqlite"))
     now = contents(path)
     del older["layouts"]  # GPUs have them, as the next test shows
     assert now.keys() - {"progress", "people"} == older.keys()
@@ -240,7 +240,7 @@ def test_an_upgraded_ledger_is_understood(path: Path, older: object) -> None:
     ledger.close()
 
 
-def described(path: Path) -> dict[str, Any]:
+def schema_of(path: Path) -> dict[str, Any]:
     """The columns and indices of every table."""
     schema: dict[str, Any] = {}
     with closing(sqlite3.connect(path)) as connection:

@@ -441,13 +441,13 @@ def test_offers(make_world: MakeWorld) -> None:
     """What could be granted right now; what is kept for the first in the queue is said to be."""
     world = make_world(changed(SETTINGS, lease_s=3600.0))
     world.run("ada")
-    offers = offered(world)
+    offers = offer_by_shape(world)
     free = [offers[shape].free_now for shape in ("1g.5gb", "2x1g.5gb", "7g.40gb", "cpu")]
     assert free == [6, 3, 0, None]
     assert not any(offer.is_held for offer in offers.values())
     assert {offer.compute_slices for offer in offers.values() if offer.shape != "cpu"} == {7}
     world.wait("bob", "7g.40gb")
-    offers = offered(world)
+    offers = offer_by_shape(world)
     assert (offers["1g.5gb"].free_now, offers["1g.5gb"].is_held) == (0, True)
     assert not offers["7g.40gb"].is_held
     assert world.ask("cy").position == 2
@@ -455,7 +455,7 @@ def test_offers(make_world: MakeWorld) -> None:
     assert [ticket.position for ticket in world.pool.snapshot().waiting] == [1, 2]
 
 
-def offered(world: World) -> dict[str, ShapeOffer]:
+def offer_by_shape(world: World) -> dict[str, ShapeOffer]:
     (course,) = world.pool.offers(["everyone", "nowhere"]).courses
     return {offer.shape: offer for offer in course.shapes}
 

@@ -26,7 +26,7 @@ def live_use(size: int = 1, hours: float = 1.0, **fields: object) -> Use:
     return Use(1, size=size, began=NOW - hours * HOUR_S, ended=None, **values)  # type: ignore[arg-type]
 
 
-def used(hours: float, ago_s: float = DAY_S, **fields: object) -> Use:
+def ended_use(hours: float, ago_s: float = DAY_S, **fields: object) -> Use:
     """A lease of one slice that ended a while ago."""
     live = live_use(1, hours, **fields)
     assert live.began is not None
@@ -53,13 +53,13 @@ TWO = ADA._replace(size=2)
         ({"each": Quota(memory_slices=1)}, [live_use(course="audio")], ADA, ["“each”"]),
         ({"all": ALL}, [live_use(user="bob")], ADA, []),  # the student waits in line
         ({"all": ALL}, [], TWO, ["your course may hold at most 1"]),
-        ({"each": WEEK}, [used(10, ago_s=2 * DAY_S)], ADA,
+        ({"each": WEEK}, [ended_use(10, ago_s=2 * DAY_S)], ADA,
          ["10.0 of 10 slice-hours", "again in 4 days 14 hours"]),
-        ({"each": WEEK}, [used(10, ago_s=7 * DAY_S)], ADA, []),  # forgiven
-        ({"all": OF_VISION}, [used(3), used(2, user="bob")], ADA,
+        ({"each": WEEK}, [ended_use(10, ago_s=7 * DAY_S)], ADA, []),  # forgiven
+        ({"all": OF_VISION}, [ended_use(3), ended_use(2, user="bob")], ADA,
          ["Your course has used 5.0 of 5"]),
-        (EVERY | {"ada": Quota(user="ada", slice_hours_week=50)}, [used(10)], ADA, []),
-        (EVERY, [used(10)], ADA, ["“course”"]),  # the most exact quota counts
+        (EVERY | {"ada": Quota(user="ada", slice_hours_week=50)}, [ended_use(10)], ADA, []),
+        (EVERY, [ended_use(10)], ADA, ["“course”"]),  # the most exact quota counts
     ],
 )  # fmt: skip
 def test_why_not(
@@ -79,7 +79,7 @@ def test_only_a_shared_quota_of_slices_holds_the_queue_up() -> None:
         "course": Quota(shared=True, memory_slices=1),
     }
     for name, quota in full.items():
-        limits = quotas.limits({name: quota}, ADA, [live_use(1), used(2.0)], NOW)
+        limits = quotas.limits({name: quota}, ADA, [live_use(1), ended_use(2.0)], NOW)
         holds = quotas.held_by(limits, ADA)
         assert (holds is not None) == (name == "course")
 
@@ -87,7 +87,7 @@ def test_only_a_shared_quota_of_slices_holds_the_queue_up() -> None:
 def test_the_end_of_the_limit_is_exact() -> None:
     """At the moment that is named there is enough, and a minute before there is not."""
     quota = {"each": Quota(slice_hours_week=10)}
-    uses = [used(7, ago_s=3 * DAY_S), used(4, ago_s=2 * DAY_S)]
+    uses = [ended_use(7, ago_s=3 * DAY_S), ended_use(4, ago_s=2 * DAY_S)]
     (limit,) = quotas.limits(quota, ADA, uses, NOW)
     wait_s = quotas.more_in_s(limit, ADA, uses, NOW)
     assert wait_s is not None
@@ -100,19 +100,19 @@ def test_hours_end_a_guarantee() -> None:
     assert longest_set_s({}, ADA, 3600.0) == 3600.0
     assert longest_set_s({"each": Quota(lease_s=7200)}, ADA, 3600.0) == 7200.0
     quota = {"each": Quota(slice_hours_week=10)}
-    assert hours_left_s(quota, TWO, [used(6)], NOW) == pytest.approx(2 * HOUR_S)
-    both = [used(5), live_use(2, hours=0.5)]
+    assert hours_left_s(quota, TWO, [ended_use(6)], NOW) == pytest.approx(2 * HOUR_S)
+    both = [ended_use(5), live_use(2, hours=0.5)]
     assert hours_left_s(quota, TWO, both, NOW) == pytest.approx(HOUR_S)
 
 
-def limited(make_world: MakeWorld, quota_table: Quotas) -> World:
+def world_with(make_world: MakeWorld, quota_table: Quotas) -> World:
     courses = {**SETTINGS.courses, "b": Course(title="B", shapes=("1g.5gb",))}
     return make_world(changed(SETTINGS, quotas=quota_table, courses=courses, extension_s=7 * DAY_S))
 
 
 def test_a_refusal_is_in_the_ledger(make_world: MakeWorld) -> None:
     """A second server beyond the quota, which a ticket fills too, is refused, and it is noted."""
-    world = limited(make_world, {"each": Quota(memory_slices=1)})
+    world = world_with(make_world, {"each": Quota(memory_slices=1)})
     ticket = world.ask("ada")
     for _ in range(2):
         error = refusal(lambda: world.ask("ada", server="second"))
@@ -128,7 +128,7 @@ def test_a_refusal_is_in_the_ledger(make_world: MakeWorld) -> None:
 
 def test_a_course_waits_for_its_own(make_world: MakeWorld) -> None:
     """A course that holds all it may waits, is told so, and keeps nobody else from the GPUs."""
-    world = limited(make_world, {"b": Quota(course="b", shared=True, memory_slices=2)})
+    world = world_with(make_world, {"b": Quota(course="b", shared=True, memory_slices=2)})
     leases = [world.run(f"b{n}", course="b") for n in range(2)]
     held_back = world.ask("b2", course="b")
     assert world.wait("ada", "3g.20gb").state == TicketState.OFFERED
@@ -141,7 +141,7 @@ def test_a_course_waits_for_its_own(make_world: MakeWorld) -> None:
 
 def test_many_at_once_stay_within(make_world: MakeWorld) -> None:
     """Of a course that asks all at once no more are served than its quota allows."""
-    world = limited(make_world, {"b": Quota(course="b", shared=True, memory_slices=3)})
+    world = world_with(make_world, {"b": Quota(course="b", shared=True, memory_slices=3)})
     for n in range(6):
         world.ask(f"b{n}", course="b")
     world.work()
@@ -150,7 +150,7 @@ def test_many_at_once_stay_within(make_world: MakeWorld) -> None:
 
 def test_hours_end_and_bound_a_lease(make_world: MakeWorld) -> None:
     """A guarantee ends when the week's hours are used up, and is extended no further."""
-    world = limited(make_world, {"each": Quota(slice_hours_week=2, lease_s=1800)})
+    world = world_with(make_world, {"each": Quota(slice_hours_week=2, lease_s=1800)})
     lease = world.run("ada")
     longer = world.pool.leases.extend(lease.id, 5400, "ada")
     assert longer.guaranteed_until == pytest.approx(world.at + 2 * HOUR_S)
@@ -162,7 +162,9 @@ def test_hours_end_and_bound_a_lease(make_world: MakeWorld) -> None:
 
 def test_the_offers_say_what_is_left(make_world: MakeWorld) -> None:
     """The spawn page's data hold what is used of every limit, for the user it is shown to."""
-    world = limited(make_world, {"each": Quota(memory_slices=4, slice_hours_week=2, lease_s=3600)})
+    world = world_with(
+        make_world, {"each": Quota(memory_slices=4, slice_hours_week=2, lease_s=3600)}
+    )
     lease = world.run("ada", "2x1g.5gb")
     world.pass_time(HOUR_S)
     (course,) = world.pool.offers(["everyone"], "ada").courses

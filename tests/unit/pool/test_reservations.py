@@ -193,7 +193,7 @@ def test_no_gpu_has_answered(lab: World) -> None:
     assert refusal(lab).reason == "gpus-unknown"
 
 
-def offered(lab: World, course: str, shape: str = "1g.5gb") -> Any:
+def offer_of(lab: World, course: str, shape: str = "1g.5gb") -> Any:
     (course_offers,) = lab.pool.offers([course]).courses
     return next(shape_offer for shape_offer in course_offers.shapes if shape_offer.shape == shape)
 
@@ -201,16 +201,16 @@ def offered(lab: World, course: str, shape: str = "1g.5gb") -> Any:
 def test_offers_while_slots_are_reserved(lab: World) -> None:
     """The class sees its places as free; others see that a class keeps them, and until when."""
     reserve(lab, count=5)
-    assert offered(lab, "everyone").free_now == offered(lab, "deep").free_now == 7
+    assert offer_of(lab, "everyone").free_now == offer_of(lab, "deep").free_now == 7
     go_to(lab, 0)
-    assert (offered(lab, "everyone").free_now, offered(lab, "deep").free_now) == (2, 7)
-    big, course_offer = offered(lab, "everyone", "3g.20gb"), offered(lab, "deep", "3g.20gb")
+    assert (offer_of(lab, "everyone").free_now, offer_of(lab, "deep").free_now) == (2, 7)
+    big, course_offer = offer_of(lab, "everyone", "3g.20gb"), offer_of(lab, "deep", "3g.20gb")
     assert (big.free_now, big.reserved_s, big.is_held) == (0, 900.0, False)
     assert course_offer.free_now == 0
     lab.run("d1", course="deep")
-    assert offered(lab, "deep").free_now == 6
+    assert offer_of(lab, "deep").free_now == 6
     go_to(lab, 900)
-    assert offered(lab, "everyone").free_now == offered(lab, "deep").free_now == 6
+    assert offer_of(lab, "everyone").free_now == offer_of(lab, "deep").free_now == 6
 
 
 def test_who_waits_for_a_class_is_told(lab: World) -> None:
@@ -321,7 +321,7 @@ def test_each_who_waits_takes_one_slot(lab: World) -> None:
     for number in range(5):
         lab.ask(f"d{number}", course="deep")
     assert len(reserved_slots.claimants_with_slot(lab.pool.view)) == 5
-    assert offered(lab, "deep").free_now == 2
+    assert offer_of(lab, "deep").free_now == 2
     assert [len(slots) for _, slots in reserved_slots.claimed_by(lab.pool.view)] == [3, 2]
 
 

@@ -76,7 +76,7 @@ def test_a_slice_that_an_unknown_server_uses_is_not_destroyed(
     world.end(zoe)
     alice = world.run("alice")
     assert alice.uuids == zoe.uuids
-    destroyed_uuids = destroyed(world, monkeypatch)
+    destroyed_uuids = record_destroyed(world, monkeypatch)
     restore(world)
     world.settle()
     assert destroyed_uuids == []
@@ -105,7 +105,7 @@ def is_there(world: World, lease: LeaseView) -> bool:
     return set(lease.uuids) <= {reading.uuid for reading in world.driver.slices(gpu)}
 
 
-def destroyed(world: World, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def record_destroyed(world: World, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """From now on: the slices that the pool destroys, by UUID."""
     uuids: list[str] = []
     destroy = Driver.destroy
@@ -118,7 +118,7 @@ def destroyed(world: World, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return uuids
 
 
-def granted(world: World, _patch: pytest.MonkeyPatch) -> TicketView:
+def copied_before_create(world: World, _patch: pytest.MonkeyPatch) -> TicketView:
     """Copied before Alice's slice was begun."""
     ticket = world.ask("alice", WHOLE)
     world.pool.turn()
@@ -139,7 +139,7 @@ def copied_while_created(world: World, patch: pytest.MonkeyPatch) -> TicketView:
     return world.ask("alice", WHOLE)
 
 
-def copied_before_a_failed_create(world: World, patch: pytest.MonkeyPatch) -> TicketView:
+def copied_before_a_failure(world: World, patch: pytest.MonkeyPatch) -> TicketView:
     """Likewise, but that came to nothing, and she got one later, by another lease."""
     world.fail("nvmlDeviceCreateGpuInstance")
     return copied_while_created(world, patch)
@@ -165,7 +165,12 @@ def copied_while_scrubbing(world: World, patch: pytest.MonkeyPatch) -> TicketVie
     return ticket
 
 
-MOMENTS = [granted, copied_while_created, copied_before_a_failed_create, copied_while_scrubbing]
+MOMENTS = [
+    copied_before_create,
+    copied_while_created,
+    copied_before_a_failure,
+    copied_while_scrubbing,
+]
 
 
 @pytest.mark.parametrize("moment", MOMENTS, ids=lambda moment: moment.__name__)
@@ -180,7 +185,7 @@ def test_a_slice_that_was_still_to_be_made_is_not_destroyed_under_its_server(
     if world.pool.tickets.find(ticket.id).state == TicketState.WAITING:
         world.work_after(world.settings.tuning.retry_max_s)
     alice = world.run("alice", WHOLE)
-    destroyed_uuids = destroyed(world, monkeypatch)
+    destroyed_uuids = record_destroyed(world, monkeypatch)
     restore(world)
     world.work()
     leases = {brief.id: set(brief.uuids) & set(alice.uuids) for brief in world.pool.leases.brief()}

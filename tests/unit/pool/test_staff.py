@@ -32,7 +32,7 @@ def slices(world: World, index: int = 0) -> tuple[SliceView, ...]:
     return world.pool.snapshot().gpus[index].slices
 
 
-def last(world: World, kind: str, target: object) -> tuple[str, str, str]:
+def last_action(world: World, kind: str, target: object) -> tuple[str, str, str]:
     step = world.ledger.history(kind, str(target))[0]
     return step["action"], step["by"], step["reason"]
 
@@ -48,7 +48,7 @@ def test_a_drained_gpu_takes_no_new_lease(make_world: MakeWorld) -> None:
     before = world.pool.tickets.take(granted.id)
     assert before.slices[0].gpu == 0
     assert drained.draining == "The fan is broken." and drained.state == "ok"
-    assert last(world, "gpu", drained.uuid) == ("drain", INA, "The fan is broken.")
+    assert last_action(world, "gpu", drained.uuid) == ("drain", INA, "The fan is broken.")
     assert world.run("bob", "3g.20gb").slices[0].gpu == 1
     assert world.run("cy", "3g.20gb").slices[0].gpu == 1
     (course,) = world.pool.offers(["everyone"]).courses
@@ -119,12 +119,12 @@ def test_quarantined_and_tried_again(world: World) -> None:
     free = free_slice(world)
     aside = world.pool.staff.quarantine(free.slice_id, "Wrong results.", INA)
     assert (aside.state, aside.reason) == (SliceState.QUARANTINED, "Wrong results.")
-    assert last(world, "slice", free.slice_id) == ("quarantine", INA, "Wrong results.")
+    assert last_action(world, "slice", free.slice_id) == ("quarantine", INA, "Wrong results.")
     world.ask("bob", "7g.40gb")
     world.settle()
     assert [slice_view.slice_id for slice_view in slices(world)] == [free.slice_id]
     world.pool.staff.clear(free.slice_id, JO, "Tested: fine.")
-    assert last(world, "slice", free.slice_id) == ("clear", JO, "Tested: fine.")
+    assert last_action(world, "slice", free.slice_id) == ("clear", JO, "Tested: fine.")
     world.work()
     assert world.pool.leases.of_server("bob", "") is not None
 
@@ -187,7 +187,7 @@ def test_taken_back_after_a_warning(make_world: MakeWorld) -> None:
     (over,) = world.pool.staff.release_reclaimed()
     assert (over.id, over.state) == (lease.id, LeaseState.RELEASING)
     assert "the exam" in over.reason
-    assert last(world, "lease", lease.id)[1] == INA
+    assert last_action(world, "lease", lease.id)[1] == INA
     world.end(lease)
     assert world.pool.leases.find(lease.id).state is LeaseState.RELEASED
 
@@ -202,7 +202,7 @@ def test_staff_extend_beyond_what_a_student_may(make_world: MakeWorld) -> None:
     later = world.pool.staff.extend(lease.id, 7200, JO, "She presents today.", "warned")
     assert later.guaranteed_until == world.at + 600 + 60 + 7200
     assert (later.state, later.warning, later.extensions_left) == (LeaseState.RUNNING, None, 0)
-    assert last(world, "lease", lease.id) == ("extend", JO, "She presents today.")
+    assert last_action(world, "lease", lease.id) == ("extend", JO, "She presents today.")
     world.pass_time(100.0)
     assert world.pool.staff.release_reclaimed() == []
     world.end(lease)
@@ -229,10 +229,10 @@ def test_put_in_front(make_world: MakeWorld) -> None:
         world.pass_time(1.0)
         put = world.pool.staff.put_in_front(tickets[user], "Presents today.", INA)
         assert (put.is_next, "next slices" in put.message) == (True, True)
-        assert last(world, "ticket", put.id) == ("next", INA, "Presents today.")
+        assert last_action(world, "ticket", put.id) == ("next", INA, "Presents today.")
     assert [t.user for t in world.pool.snapshot().waiting] == ["dee", "cy", "bob"]
     back = world.pool.staff.put_back(tickets["dee"], JO)
-    assert (back.is_next, last(world, "ticket", back.id)[:2]) == (False, ("back", JO))
+    assert (back.is_next, last_action(world, "ticket", back.id)[:2]) == (False, ("back", JO))
     world.crash()
     assert world.pool.tickets.find(tickets["cy"]).is_next
     assert served_next(world, lease) == "cy"

@@ -32,7 +32,7 @@ DEADLY: dict[str, tuple[Callable[..., object], dict[str, st.SearchStrategy[Any]]
     "ends": (ClassRoom.server_ends, {"user": user, "is_said": st.booleans()}),
     "releases_early": (ClassRoom.release_early, {"user": user}),
     "is_warned": (ClassRoom.warn, {"user": user, "kind": st.sampled_from(WarningKind)}),
-    "ends_warning": (ClassRoom.warning_ends, {"user": user, "how": st.sampled_from(WAYS)}),
+    "ends_warning": (ClassRoom.warning_ends, {"user": user, "ending": st.sampled_from(WAYS)}),
     "cancels": (ClassRoom.cancel_all, {"user": user}),
     "reserves": (
         ClassRoom.reserve,
@@ -45,10 +45,10 @@ DEADLY: dict[str, tuple[Callable[..., object], dict[str, st.SearchStrategy[Any]]
     ),
     "unreserves": (ClassRoom.unreserve_all, {}),
     "lays": (
-        ClassRoom.lay,
+        ClassRoom.apply_layout,
         {"partition": st.sampled_from(LAYOUTS), "number": st.integers(0, 5)},
     ),
-    "unlays": (ClassRoom.unlay_all, {}),
+    "unlays": (ClassRoom.remove_all_layouts, {}),
     "is_drained": (ClassRoom.drain, {"number": st.integers(0, 20), "is_gpu": st.booleans()}),
     "is_quarantined": (ClassRoom.quarantine, {"number": st.integers(0, 20)}),
     "is_asked_back": (

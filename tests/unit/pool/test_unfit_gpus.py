@@ -42,7 +42,7 @@ def state(world: World) -> str:
     return gpu.state
 
 
-def noted(world: World, kind: str) -> list[str]:
+def reasons_noted(world: World, kind: str) -> list[str]:
     return [str(row["reason"]) for row in world.ledger.history(kind) if row["by"] == BY]
 
 
@@ -202,8 +202,8 @@ def test_a_student_is_told_of_a_failed_program(world: World, number: int) -> Non
     assert messages(world, "bob") == []
     assert world.pool.leases.find(lease.id).state is LeaseState.RUNNING
     assert world.wait("cy").state == TicketState.OFFERED
-    assert all(line.endswith(f", lease {lease.id}") for line in noted(world, "gpu"))
-    assert len(noted(world, "lease")) == 3
+    assert all(line.endswith(f", lease {lease.id}") for line in reasons_noted(world, "gpu"))
+    assert len(reasons_noted(world, "lease")) == 3
     world.end(other)
     world.pass_time(SHOWN_S)
     world.pool.turn()
@@ -217,7 +217,7 @@ def test_what_is_no_programs_is_no_message(world: World, number: int) -> None:
     world.machine.break_gpu(Break.XID, uuid_of(lease), xid=number)
     world.pool.reconcile()
     assert messages(world, "ada") == []
-    (line,) = noted(world, "lease")
+    (line,) = reasons_noted(world, "lease")
     assert line.startswith(f"Xid {number}")
 
 
@@ -240,7 +240,7 @@ def test_a_fault_of_before_is_not_the_next_students(world: World) -> None:
     assert uuid_of(later) == uuid_of(lease)
     world.pool.reconcile()
     assert messages(world, "bob") == []
-    assert noted(world, "gpu") == ["Xid 31 (a program's)"]
+    assert reasons_noted(world, "gpu") == ["Xid 31 (a program's)"]
 
 
 def test_messages_leave_room_for_staff(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,7 +250,7 @@ def test_messages_leave_room_for_staff(world: World, monkeypatch: pytest.MonkeyP
     lease = world.run("ada")
     world.machine.break_gpu(Break.XID, uuid_of(lease), xid=31)
     world.pool.reconcile()
-    assert messages(world, "ada") == [] and len(noted(world, "lease")) == 1
+    assert messages(world, "ada") == [] and len(reasons_noted(world, "lease")) == 1
 
 
 # -- MIG mode -------------------------------------------------------------------------------------

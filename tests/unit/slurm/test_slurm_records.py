@@ -280,7 +280,7 @@ def four_running(for_s: int, left_s: int) -> list[str]:
     return [job_line(n, "RUNNING", node="n1", **times) for n in range(1, 5)]
 
 
-def estimated(cluster: ClusterPicture, job: int | None) -> WaitEstimate:
+def wait_of(cluster: ClusterPicture, job: int | None) -> WaitEstimate:
     """How long it waits for a slice; it can be told."""
     wait = estimate(cluster, SITE.shapes["1g.5gb"], job)
     assert wait is not None
@@ -291,16 +291,16 @@ def test_the_estimate_counts_slices_and_not_nodes():
     """Eight jobs that end together start eight, whatever `squeue --start` says."""
     waiting = [job_line(n, "PENDING", reason="Priority") for n in range(5, 9)]
     cluster = picture(four_running(600, 600) + waiting, [node_line("n1", "mixed", 4)])
-    assert 600 <= estimated(cluster, 8).high_s <= 720
-    assert estimated(cluster, None).high_s > 7200
-    assert estimated(with_stays(cluster, [700.0] * 6), 5).likely_s == pytest.approx(100.0)
+    assert 600 <= wait_of(cluster, 8).high_s <= 720
+    assert wait_of(cluster, None).high_s > 7200
+    assert wait_of(with_stays(cluster, [700.0] * 6), 5).likely_s == pytest.approx(100.0)
 
 
 def test_the_range_is_of_people_who_leave_independently():
     """The first of four slices is free much sooner than the slowest leaves, and never negative."""
     jobs = [*four_running(0, 7200), job_line(5, "PENDING")]
     cluster = picture(jobs, [node_line("n1", "mixed", 4)])
-    first, again = (estimated(with_stays(cluster, [*map(float, range(1000))]), 5) for _ in range(2))
+    first, again = (wait_of(with_stays(cluster, [*map(float, range(1000))]), 5) for _ in range(2))
     assert 0 <= first.low_s < first.likely_s < 400
     assert first.high_s < 800
     assert first == again
@@ -333,7 +333,7 @@ def test_a_job_on_its_way_out_frees_its_slice_in_a_moment():
     """While it is completing nothing starts on its node, and the estimate is still there."""
     ending = job_line(1, "COMPLETING", start=str(int(NOW) - 60), end=str(int(NOW)), node="n1")
     cluster = picture([ending, job_line(2, "PENDING")], [node_line("n1", "mixed+completing", 0)])
-    wait = estimated(cluster, 2)
+    wait = wait_of(cluster, 2)
     assert (wait.low_s, wait.likely_s) == (0.0, 0.0)
     assert cluster.free(SITE.shapes["1g.5gb"]) == 0
 

@@ -60,7 +60,7 @@ async def hangs_up(*_: object) -> None:
     """Answer nothing: the connection is closed at once."""
 
 
-def asking(url: str, **options: object) -> backends.PoolRequest:
+def request_to(url: str, **options: object) -> backends.PoolRequest:
     return backends.PoolRequest("POST", url, {"Authorization": "Bearer s"}, 30, **options)
 
 
@@ -76,7 +76,7 @@ async def test_a_request_arrives_whole():
     body = json.dumps({"a": "ö"}, ensure_ascii=False).encode()[:9]
     async with server(answering) as url:
         params = (("user", "ada b"), ("course", "x"), ("course", "y"))
-        answer = await backends.send_request(asking(url, params=params, body=body))
+        answer = await backends.send_request(request_to(url, params=params, body=body))
     assert answer == backends.PoolAnswer(201, b"{}", "Created")
     assert received[0].startswith(b"POST /api?user=ada+b&course=x&course=y HTTP/1.1\r\n")
     assert b"Authorization: Bearer s\r\n" in received[0]
@@ -87,9 +87,9 @@ async def test_nobody_there_is_told_from_no_answer():
     """Only what was never sent may be sent again."""
     async with server(hangs_up) as url:
         with pytest.raises(backends.NoAnswer):
-            await backends.send_request(asking(url))
+            await backends.send_request(request_to(url))
     with pytest.raises(backends.NotConnected):
-        await backends.send_request(asking(url))
+        await backends.send_request(request_to(url))
 
 
 async def test_a_silent_pool_is_not_waited_for_beyond_the_time_limit():

@@ -99,7 +99,7 @@ def test_ordinals(number: int, text: str):
     assert wording.ordinal(number) == text
 
 
-def queued(**fields: object) -> waiting.ProgressEvent:
+def queue_event(**fields: object) -> waiting.ProgressEvent:
     return waiting.queued(ticket_view(1, "ada", **{"position": 2, "waiting": 5, **fields}))
 
 
@@ -119,12 +119,12 @@ HELD = "Your course holds 2 of the 2."
 )
 def test_the_queue_is_said_in_words(fields: dict[str, object], pattern: str):
     """Position, length, and an estimate with what it is from, or what else is waited for."""
-    assert re.search(pattern, queued(**fields).message)
+    assert re.search(pattern, queue_event(**fields).message)
 
 
 def test_nearer_the_front_more_of_the_bar_is_full():
     """Whatever the queue's length."""
-    assert queued(position=1).pct > queued().pct > queued(position=9, waiting=9).pct
+    assert queue_event(position=1).pct > queue_event().pct > queue_event(position=9, waiting=9).pct
 
 
 async def test_every_reader_gets_every_event():

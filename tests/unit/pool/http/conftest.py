@@ -45,12 +45,12 @@ def foreign_slice(world: World) -> int:
     return next(row.id for row in rows if row.state == SliceState.FOREIGN)
 
 
-def queued(world: World, user: str = "alice", course: str = "ml") -> TicketView:
+def enqueue(world: World, user: str = "alice", course: str = "ml") -> TicketView:
     """Somebody waits for a whole GPU, of which there is none."""
     return world.ask(user, "7g.40gb", server="lab3", course=course)
 
 
-def acts(world: World) -> list[tuple[str, str, str, str]]:
+def actions_taken(world: World) -> list[tuple[str, str, str, str]]:
     """What people did: which act, to what, who, why; the newest first."""
     return [
         (step["action"], step["target"], step["by"], step["reason"])

@@ -64,7 +64,7 @@ async def student() -> AsyncIterator[ConnectedStudent]:
             await serving
 
 
-async def ended(reader: asyncio.StreamReader) -> bytes:
+async def read_until_closed(reader: asyncio.StreamReader) -> bytes:
     """What came until the other side closed."""
     try:
         return await reader.read()
@@ -82,7 +82,7 @@ async def test_a_connection_without_a_whole_request_is_closed(
 ) -> None:
     """After its time, with no answer but to whole ones, and its place is free again."""
     reader, writer = await student.connect(say)
-    assert (await ended(reader)).count(b"200 OK") == say.count(WHOLE)
+    assert (await read_until_closed(reader)).count(b"200 OK") == say.count(WHOLE)
     assert not student.limits.now_open
     writer.close()
 
@@ -101,7 +101,7 @@ async def test_a_peer_has_its_share(student: ConnectedStudent) -> None:
     connections = [await student.connect(WHOLE) for _ in range(3)]
     for reader, _ in connections[1:]:
         assert b"200 OK" in await reader.readuntil(b"\r\n\r\n")
-    await ended(connections[0][0])
+    await read_until_closed(connections[0][0])
     for _, writer in connections:
         writer.close()
 

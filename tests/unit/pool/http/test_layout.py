@@ -23,7 +23,7 @@ from miglab_pool.gpu.simulated.rules import models
 from miglab_pool.layouts.file import LayoutDraft, LayoutError, PartitionableGpu, dump, read, resolve
 from miglab_pool.layouts.page import GpuChange, changes, examples
 
-from .conftest import LAB, acts, as_, visiting
+from .conftest import LAB, actions_taken, as_, visiting
 from .fakes import gpu_view, slice_view
 from .full_lab import apps
 
@@ -61,7 +61,7 @@ async def test_one_of_a_file_and_back_as_one(client: httpx.AsyncClient, world: W
     body |= {"name": "rest", "reason": "week 1"}
     answer = await client.put("/api/layout", json=body, headers=as_("admin-token"))
     assert answer.status_code == 200, answer.text
-    assert [(step[0], *step[2:]) for step in acts(world)] == [
+    assert [(step[0], *step[2:]) for step in actions_taken(world)] == [
         ("apply", "person:root", "rest: 7x1g.5gb (week 1)")
     ]
     text = (await client.get("/api/layout/file", headers=as_("staff-token"))).json()["text"]
@@ -85,7 +85,7 @@ async def test_on_whose_gpus(world: World, token: str, assigned: str, status: in
     async with of_course(world, assigned) as client:
         answer = await client.put("/api/layout", json=TEXT, headers=as_(token))
     assert answer.status_code == status
-    assert len(acts(world)) == (status == 200)
+    assert len(actions_taken(world)) == (status == 200)
 
 
 async def test_without_now_nobody_is_asked_to_leave(

@@ -25,7 +25,7 @@ from miglab_pool.staff.log_page import (
     wanted_of,
 )
 
-from .conftest import as_, queued
+from .conftest import as_, enqueue
 from .fakes import entry
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -42,7 +42,7 @@ def busy(world: World) -> World:
     """What ina did in ml, vera in vision, and root to the whole pool; the newest last."""
     world.pool.staff.reclaim(1, "Exam.", "person:ina", 60.0)
     world.pass_time(60.0)
-    world.pool.staff.put_in_front(queued(world, "victor", "vision").id, "Presents.", "person:vera")
+    world.pool.staff.put_in_front(enqueue(world, "victor", "vision").id, "Presents.", "person:vera")
     world.pool.staff.pause("Repairs.", "person:root")
     return world
 

@@ -15,7 +15,7 @@ from miglab_pool.http.pages.frame import short, wait_short
 from miglab_pool.http.pages.gpu_drawing import Doings
 from miglab_pool.http.pages.pool_page import AGED_S, PagePart, PartsCache, parts_caches, parts_of
 
-from .conftest import as_, free_slice, queued
+from .conftest import as_, enqueue, free_slice
 from .fakes import ALICE, snapshot, ticket_view
 
 
@@ -79,7 +79,7 @@ async def test_who_may_open_what(client: httpx.AsyncClient, world: World, gpu: s
 
     In a lease's dialog a guarantee's moment is read by one's own clock.
     """
-    ticket = queued(world).id
+    ticket = enqueue(world).id
     details = {}
     for token in ("alice-token", "bob-token", "staff-token"):
         page = (await client.get("/fragment", headers=as_(token))).text
@@ -100,7 +100,7 @@ async def test_waiting_is_shown_with_place_and_estimate(
     """Who waits sees the own place, and how long it may last as far as that is known."""
     world.end(world.pool.leases.find(2))
     world.pass_time(3.5 * 3600)  # so near to the ends of leases, a range says something
-    queued(world, "bob")
+    enqueue(world, "bob")
     page = (await client.get("/fragment", headers=as_("bob-token"))).text
     assert 'data-own="You are 1st of 1 in the queue, waiting for 7g.40gb."' in page
     assert "<td>unknown</td>" in page
@@ -120,7 +120,7 @@ async def test_only_parts_that_changed_are_sent(client: httpx.AsyncClient, world
     have = ",".join(f"{name}.{version}" for name, version in parts)
     again = await client.get("/fragment", params={"have": have}, headers=headers)
     assert (again.text, again.headers["x-parts"]) == ("", first.headers["x-parts"])
-    queued(world)
+    enqueue(world)
     then = await client.get("/fragment", params={"have": have}, headers=headers)
     assert re.findall(r'id="part-([\w-]+)"', then.text) == ["head", "queue"]
 

@@ -118,12 +118,12 @@ def lab_of(make_world: Callable[..., World], settings: Any = RULES, **machine: A
 # -- how much is certain --------------------------------------------------------------------------
 
 
-def drained(lab: PromisedLab) -> None:
+def drain_second_gpu(lab: PromisedLab) -> None:
     gpu = lab.world.driver.gpus()[1].uuid
     lab.world.pool.staff.drain(gpu, "new fan", "ina", anyway="it smells")
 
 
-def held_by_members(lab: PromisedLab) -> None:
+def let_members_hold(lab: PromisedLab) -> None:
     """Three of the class hold the shape, one of them twice; the rest is strangers'."""
     for server in ("", "b"):
         lab.world.run("ada", course="deep", server=server)
@@ -132,35 +132,35 @@ def held_by_members(lab: PromisedLab) -> None:
     lab.fill(10)
 
 
-def beside_a_large_one(lab: PromisedLab) -> None:
+def reserve_a_whole_gpu(lab: PromisedLab) -> None:
     lab.reserve(1, "7g.40gb", NINE + 2 * HOUR_S)
 
 
 ALL_FROM = NINE - 600 + 4 * HOUR_S + 120  # when the leases of now have ended
 
 
-def strangers(count: int = 14, shape: str = "1g.5gb") -> Callable[[PromisedLab], object]:
+def fill_with_strangers(count: int = 14, shape: str = "1g.5gb") -> Callable[[PromisedLab], object]:
     return lambda lab: lab.fill(count, shape)
 
 
 @pytest.mark.parametrize(
     ("before", "arguments", "certain", "all_from", "outlook"),
     [
-        (strangers(), (10, "1g.5gb", NINE + DAY_S), 10, None, ""),
-        (strangers(), (10, "1g.5gb", NINE, 6), 0, ALL_FROM,
+        (fill_with_strangers(), (10, "1g.5gb", NINE + DAY_S), 10, None, ""),
+        (fill_with_strangers(), (10, "1g.5gb", NINE, 6), 0, ALL_FROM,
          "0 of 10 at 09:00 UTC, all from 12:52 UTC."),
-        (strangers(7), (10, "1g.5gb", NINE, 6), 7, ALL_FROM,
+        (fill_with_strangers(7), (10, "1g.5gb", NINE, 6), 7, ALL_FROM,
          "7 of 10 at 09:00 UTC, all from 12:52 UTC."),
-        (strangers(7), (10, "1g.5gb", NINE, 2), 7, None, "7 of 10 at 09:00 UTC."),
-        (beside_a_large_one, (7, "1g.5gb", NINE, 3), 7, None, ""),
-        (strangers(1, "2g.10gb"), (4, "3g.20gb", NINE, 1), 3, None, "3 of 4"),
-        (strangers(3), (6, "2x1g.5gb", NINE, 1), 5, None, "5 of 6"),
-        (strangers(1), (2, "7g.40gb", NINE, 1), 1, None, "1 of 2"),
-        (held_by_members, (5, "1g.5gb", NINE, 1), 3, None, "3 of 5"),
-        (held_by_members, (3, "1g.5gb", NINE, 1), 3, None, ""),
+        (fill_with_strangers(7), (10, "1g.5gb", NINE, 2), 7, None, "7 of 10 at 09:00 UTC."),
+        (reserve_a_whole_gpu, (7, "1g.5gb", NINE, 3), 7, None, ""),
+        (fill_with_strangers(1, "2g.10gb"), (4, "3g.20gb", NINE, 1), 3, None, "3 of 4"),
+        (fill_with_strangers(3), (6, "2x1g.5gb", NINE, 1), 5, None, "5 of 6"),
+        (fill_with_strangers(1), (2, "7g.40gb", NINE, 1), 1, None, "1 of 2"),
+        (let_members_hold, (5, "1g.5gb", NINE, 1), 3, None, "3 of 5"),
+        (let_members_hold, (3, "1g.5gb", NINE, 1), 3, None, ""),
         (lambda lab: lab.world.borrow("ada", "3g.20gb"), (2, "7g.40gb", NINE), 1,
          NINE - 600 + 1800 + 120, "1 of 2 at 09:00 UTC, all from 09:22 UTC."),
-        (drained, (10, "1g.5gb", NINE), 7, None,
+        (drain_second_gpu, (10, "1g.5gb", NINE), 7, None,
          "7 of 10 at 09:00 UTC: GPU 1 takes no new leases (new fan)."),
     ],
     ids=[
@@ -211,7 +211,7 @@ def test_two_instructors_at_once(lab: PromisedLab) -> None:
     status, refused = lab.call("POST", "/reservations", request(5, "1g.5gb", NINE + DAY_S))
     assert (status, refused["reason"]) == (409, "reservation-clash")
     lab.reserve(4, "1g.5gb", NINE + DAY_S)
-    drained(lab)
+    drain_second_gpu(lab)
     reservations = lab.all()
     assert [reservations[number]["certain"] for number in sorted(reservations)] == [7, 0]
     assert reservations[first["id"]]["outlook"].startswith("7 of 10")

@@ -58,7 +58,7 @@ def spawner(client: httpx.AsyncClient) -> httpx.AsyncClient:
     return client
 
 
-async def leased(spawner: httpx.AsyncClient, **ask: str) -> dict[str, object]:
+async def lease_and_run(spawner: httpx.AsyncClient, **ask: str) -> dict[str, object]:
     """Ask, wait, take, attach and run, as the spawner does."""
     ticket = (await spawner.post("/api/tickets", json={**ASK, **ask})).json()
     while ticket["state"] == "waiting":
@@ -89,7 +89,7 @@ async def test_from_asking_to_an_empty_gpu(
     """A student's lease lives until its holder is gone, and then nothing is left on the GPU."""
     assert (await spawner.post("/api/tickets", json=ASK)).status_code == 201
     assert (await spawner.post("/api/tickets", json=ASK)).status_code == 200
-    lease = await leased(spawner)
+    lease = await lease_and_run(spawner)
     assert lease["state"] == "running"
     (gpu,) = (await spawner.get("/api/pool")).json()["gpus"]
     assert [(s["profile"], s["user"], s["state"]) for s in gpu["slices"]] == [
@@ -117,7 +117,7 @@ async def test_what_is_due_is_taken_back(
     spawner: httpx.AsyncClient, runner: PoolRunner, world: World
 ) -> None:
     """A borrow at its end, and what staff asked back, in their name; each with its words."""
-    lease = await leased(spawner, server=borrower_of(""), purpose="borrow")
+    lease = await lease_and_run(spawner, server=borrower_of(""), purpose="borrow")
     counted: list[str] = []
 
     def due(pool: Pool) -> list[LeaseView]:
@@ -131,7 +131,7 @@ async def test_what_is_due_is_taken_back(
     assert "time is up" in late.reason  # and the pool ends the runner itself
     await until_empty(spawner, runner)
     world.holders.present.add(HOLDER)
-    path = f"/api/leases/{(await leased(spawner))['id']}/reclaim"
+    path = f"/api/leases/{(await lease_and_run(spawner))['id']}/reclaim"
     body = {"reason": "Exam.", "warning_s": 30}
     await spawner.post(path, json=body, headers=as_("instructor-token"))
     world.pass_time(29)

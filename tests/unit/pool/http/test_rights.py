@@ -191,7 +191,7 @@ def test_a_scope_of_all_courses_reaches_none_that_is_not_there() -> None:
 # -- routes --------------------------------------------------------------------------------------
 
 
-def declared(route: APIRoute) -> list[Needs | DrawnPage | Open]:
+def rights_of(route: APIRoute) -> list[Needs | DrawnPage | Open]:
     """What a route says of the right it needs."""
     calls = [route.endpoint, *(dependant.call for dependant in _all(route.dependant))]
     return [call for call in calls if isinstance(call, Needs | DrawnPage | Open)]
@@ -222,7 +222,7 @@ def test_every_route_names_its_right(client: httpx.AsyncClient) -> None:
     Without signing in there is health, what Prometheus reads, and the way back from the hub.
     The application describes itself, refusals included.
     """
-    rights_by_route = {(*route.methods, route.path): declared(route) for route in routes(client)}
+    rights_by_route = {(*route.methods, route.path): rights_of(route) for route in routes(client)}
     assert len(rights_by_route) > 20
     assert {route: rights for route, rights in rights_by_route.items() if len(rights) != 1} == {}
     is_open = {path for (*_, path), (right,) in rights_by_route.items() if isinstance(right, Open)}
@@ -250,7 +250,7 @@ WHOLE = snapshot(
 )
 
 
-def seen_by(principal: Principal) -> PoolSnapshot:
+def snapshot_for(principal: Principal) -> PoolSnapshot:
     return visible_snapshot(WHOLE, principal)
 
 
@@ -263,7 +263,7 @@ def test_what_is_seen_of_ones_own_and_of_others(principal: Principal) -> None:
     """Names, servers and UUIDs of what is of the own course, or one's own; of all else profile,
     place, state and how long yet, and a place in line, with nothing that names anybody.
     """
-    snapshot = seen_by(principal)
+    snapshot = snapshot_for(principal)
     assert (slices(snapshot)[0], snapshot.waiting[0]) == (slices(WHOLE)[0], WHOLE.waiting[0])
     other, waiting = slices(snapshot)[1], snapshot.waiting[1]
     assert (other.profile, other.start, other.size, other.state) == ("1g.5gb", 1, 1, "leased")
@@ -275,9 +275,9 @@ def test_what_is_seen_of_ones_own_and_of_others(principal: Principal) -> None:
 
 def test_only_staff_see_why_a_slice_is_quarantined() -> None:
     """It is nobody's, and what is wrong concerns who runs the class; admins and spawner see all."""
-    assert slices(seen_by(ILSE))[2].reason == "destroy failed 8 times"
-    assert slices(seen_by(ALICE))[2].reason == ""
-    assert seen_by(ROOT) == seen_by(SPAWNER) == WHOLE
+    assert slices(snapshot_for(ILSE))[2].reason == "destroy failed 8 times"
+    assert slices(snapshot_for(ALICE))[2].reason == ""
+    assert snapshot_for(ROOT) == snapshot_for(SPAWNER) == WHOLE
 
 
 def test_who_reserved_is_for_the_courses_staff() -> None:

@@ -17,7 +17,7 @@ from miglab_pool.http.errors import LONGEST_BODY
 from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.pool import Pool
 
-from .conftest import as_, foreign_slice, free_slice, queued, visiting
+from .conftest import as_, enqueue, foreign_slice, free_slice, visiting
 from .fakes import SECRET
 from .full_lab import apps
 from .test_rights import routes
@@ -194,7 +194,7 @@ def roles_lab(furnished: World, tmp_path_factory: pytest.TempPathFactory) -> Rol
     world.end(world.run("carol"))
     ids = {
         "foreign": foreign_slice(world), "aside": aside, "drained": drained,
-        "free": free_slice(world), "ticket": queued(world).id, "gpu": world.driver.uuids[0],
+        "free": free_slice(world), "ticket": enqueue(world).id, "gpu": world.driver.uuids[0],
         "generation": lease.generation, "holder": f'"{lease.holder}"',
     }  # fmt: skip
     staff.send(NOTE, "person:ina")

@@ -12,7 +12,7 @@ from miglab_api.staff import MessageRequest
 from miglab_api.usage import BOM
 from miglab_pool.http.pool_runner import PoolRunner
 
-from .conftest import acts, as_, foreign_slice, free_slice, queued
+from .conftest import actions_taken, as_, enqueue, foreign_slice, free_slice
 from .test_layout import of_course
 
 ILSE, TIMO, VERA = as_("instructor-token"), as_("assistant-token"), as_("vision-token")
@@ -38,7 +38,7 @@ async def test_a_gpu_of_a_course(world: World, gpu: str, kind: str) -> None:
                 is_told = "victor" in answer.text or '"vision"' in answer.text
                 assert principal is ROOT or not is_told
     assert statuses == [403, 403] * 3 + [200, 200] * 2
-    assert [(act, actor) for act, _, actor, _ in reversed(acts(world))] == [
+    assert [(act, actor) for act, _, actor, _ in reversed(actions_taken(world))] == [
         (act, actor) for actor in ("person:ilse", "person:root") for act in ("drain", "undrain")
     ]
 
@@ -60,14 +60,14 @@ async def test_what_is_done_and_told(
 ) -> None:
     """Who, what and why are in the audit; the second, who saw the same, is told by whom and why."""
     targets = {"gpu": gpu, "free": free_slice(world), "foreign": foreign_slice(world)}
-    path = "/api/" + path.format(**targets, ticket=queued(world).id)
+    path = "/api/" + path.format(**targets, ticket=enqueue(world).id)
     body = WHY | {"expected": state} | ({"by_s": 60} if act == "extend" else {})
     wrong = await client.request(method, path, json=body | {"expected": "odd"}, headers=ROOT)
     assert (wrong.status_code, wrong.json()["reason"]) == (409, "changed-meanwhile")
     answer = await client.request(method, path, json=body, headers=ROOT)
     assert answer.status_code == 200, answer.text
     target = path.split("/")[3]
-    assert acts(world) == [(act, target, "person:root", WHY["reason"])]
+    assert actions_taken(world) == [(act, target, "person:root", WHY["reason"])]
     if act != "extend":
         second = await client.request(method, path, json=body, headers=as_("staff-token"))
         assert second.status_code in (403, 409)
@@ -119,7 +119,7 @@ async def test_whom_one_may_tell(
     client: httpx.AsyncClient, world: World, principal: dict[str, str], may: set[str]
 ) -> None:
     """One's courses, and whoever has or waits for a slice in them; everybody is the admin's."""
-    queued(world, "wanda")
+    enqueue(world, "wanda")
     reached = set()
     for name, to in TO.items():
         body = {"text": "Come to room 2.", **to}
@@ -193,7 +193,7 @@ async def test_one_reads_of_ones_courses(
 
 async def test_the_audit_as_a_sheet(client: httpx.AsyncClient, world: World) -> None:
     """A file to keep: when in words, and no reason that a spreadsheet would run."""
-    world.pool.staff.put_in_front(queued(world).id, '=HYPERLINK("x")\nnow', "person:ilse")
+    world.pool.staff.put_in_front(enqueue(world).id, '=HYPERLINK("x")\nnow', "person:ilse")
     before = world.ledger.history("ticket")[0]["id"] + 1
     world.pool.staff.reclaim(1, "Exam.", "person:ilse", 60.0)
     answer = await client.get(f"/api/audit?format=csv&before={before}", headers=ILSE)

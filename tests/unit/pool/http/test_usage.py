@@ -41,7 +41,7 @@ AT = midnight(DAY, UTC)
 QUERY = "since=2026-11-02&until=2026-11-08"
 
 
-def used(*people: Who) -> Facts:
+def facts_of(*people: Who) -> Facts:
     """An hour of each, after a wait of a minute; the first was refused something before."""
     leases = tuple(
         Held(number, person, 1, AT + 60, 60.0, AT + 3600, AT + 7200)
@@ -124,7 +124,7 @@ def test_harmless_text(text: str) -> None:
 def test_a_name_of_many_lines_is_one_row() -> None:
     """Quotes, separators and line ends in a name break neither row nor column."""
     person = Who('a";b,c\r\n"=1', "ml", "1g.5gb")
-    usage = make(used(person), DAY, DAY, period_of(DAY, DAY, UTC, AT + 9e9), GroupBy.USER)
+    usage = make(facts_of(person), DAY, DAY, period_of(DAY, DAY, UTC, AT + 9e9), GroupBy.USER)
     rows = list(csv.reader(io.StringIO(as_csv(usage).removeprefix(BOM))))
     assert len(rows) == 2 and {len(row) for row in rows} == {1 + len(FIGURES)}
     assert rows[1][0] == 'a";b,c "=1'

@@ -47,15 +47,15 @@ def idle(quiet_s: float, **fields: float | None) -> Known:
     return Known(**{**values, **fields})  # type: ignore[arg-type]
 
 
-def warned(kind: WarningKind, in_s: float) -> LeaseFacts:
+def warned_facts(kind: WarningKind, in_s: float) -> LeaseFacts:
     return replace(HELD, warning=kind, reclaim_at=NOW + in_s)
 
 
-def closes(in_s: float) -> HardEnd:
+def closing_in(in_s: float) -> HardEnd:
     return HardEnd(NOW + in_s, WarningKind.MAINTENANCE, "It closes.")
 
 
-def expires(in_s: float) -> HardEnd:
+def ending_in(in_s: float) -> HardEnd:
     return HardEnd(NOW + in_s, WarningKind.TIME, "It ends.")
 
 
@@ -236,15 +236,15 @@ def test_the_end_of_a_warning_for_silence() -> None:
 @pytest.mark.parametrize(
     ("ends", "lease", "decision", "reclaim_at"),
     [
-        ([closes(376)], HELD, Decision.KEEP, None),
-        ([closes(375)], HELD, Decision.WARN, 375),
-        ([closes(-50)], HELD, Decision.WARN, 300),  # a late warning is a whole one
-        ([closes(1)], warned(WarningKind.MAINTENANCE, 1), Decision.WARN, 300),
-        ([closes(0)], warned(WarningKind.MAINTENANCE, 0), Decision.RECLAIM, None),
-        ([closes(-50)], warned(WarningKind.MAINTENANCE, 1), Decision.WARN, 300),
-        ([expires(60)], HELD, Decision.WARN, 60),  # its own end: for what is left of it
-        ([expires(0)], warned(WarningKind.TIME, 0), Decision.RECLAIM, None),
-        ([closes(250), expires(100)], HELD, Decision.WARN, 100),
+        ([closing_in(376)], HELD, Decision.KEEP, None),
+        ([closing_in(375)], HELD, Decision.WARN, 375),
+        ([closing_in(-50)], HELD, Decision.WARN, 300),  # a late warning is a whole one
+        ([closing_in(1)], warned_facts(WarningKind.MAINTENANCE, 1), Decision.WARN, 300),
+        ([closing_in(0)], warned_facts(WarningKind.MAINTENANCE, 0), Decision.RECLAIM, None),
+        ([closing_in(-50)], warned_facts(WarningKind.MAINTENANCE, 1), Decision.WARN, 300),
+        ([ending_in(60)], HELD, Decision.WARN, 60),  # its own end: for what is left of it
+        ([ending_in(0)], warned_facts(WarningKind.TIME, 0), Decision.RECLAIM, None),
+        ([closing_in(250), ending_in(100)], HELD, Decision.WARN, 100),
     ],
 )
 def test_hard_ends(
@@ -272,7 +272,9 @@ def test_needed() -> None:
     assert verdict(busy, lease=warned_lease, now=NOW - 1).decision is Decision.WARN
     assert verdict(None, lease=warned_lease).decision is Decision.RECLAIM
     assert verdict(busy, lease=replace(warned_lease, needed="")).decision is Decision.KEEP
-    assert verdict(busy, lease=warned_lease, ends=(closes(100),)).kind is WarningKind.MAINTENANCE
+    assert (
+        verdict(busy, lease=warned_lease, ends=(closing_in(100),)).kind is WarningKind.MAINTENANCE
+    )
 
 
 ages = st.one_of(st.floats(0, 200_000), st.just(NEVER))
