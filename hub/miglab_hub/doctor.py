@@ -30,9 +30,9 @@ from miglab_pool.worker.health_findings import (
     GPU_IS_MISSING,
     HealthFinding,
     fine,
-    judged,
-    of_gpu,
-    of_pool,
+    fine_or_wrong,
+    gpu_findings,
+    pool_findings,
     wrong,
 )
 
@@ -86,7 +86,7 @@ def examine_files(settings: Settings) -> Iterator[HealthFinding]:
         return
     is_writable = os.access(settings.state, os.W_OK)
     found = f"{settings.state}{'' if is_writable else ' is not writable'}"
-    yield judged("state", is_writable, found, "make the lab's user its owner")
+    yield fine_or_wrong("state", is_writable, found, "make the lab's user its owner")
     for file in (settings.pool_secret, settings.service_token, settings.proxy_token):
         yield _secret(file)
 
@@ -108,7 +108,7 @@ def examine_disk(settings: Settings) -> Iterator[HealthFinding]:
     free_gib = shutil.disk_usage(folder).free / 2**30
     found = f"{free_gib:.1f} GiB free in {folder}"
     do = f"free some space: a lab needs at least {LEAST_FREE_GIB:.0f} GiB"
-    yield judged("disk", free_gib >= LEAST_FREE_GIB, found, do)
+    yield fine_or_wrong("disk", free_gib >= LEAST_FREE_GIB, found, do)
 
 
 def examine_sign_in(settings: Settings) -> Iterator[HealthFinding]:
@@ -151,7 +151,7 @@ def _pools_scopes(whoami: dict[str, Any]) -> HealthFinding:
         return wrong("pool's role", found, USE_SET_UP)
     lacking = sorted(set(POOL_SCOPES) - set(whoami["scopes"]))
     found = f"the pool service lacks {', '.join(lacking)}" if lacking else "has all its scopes"
-    return judged("pool's role", not lacking, found, USE_SET_UP)
+    return fine_or_wrong("pool's role", not lacking, found, USE_SET_UP)
 
 
 def _servers_tokens(answer: dict[str, Any]) -> HealthFinding:
@@ -210,7 +210,7 @@ def _one_gpu(driver: WatchedDriver, gpus: Gpus, uuid: str) -> list[HealthFinding
     try:
         info = driver.info(uuid)
         is_whole = gpus.wants_whole(uuid, info.index)
-        return list(of_gpu(info, driver.health(uuid), is_whole=is_whole))
+        return list(gpu_findings(info, driver.health(uuid), is_whole=is_whole))
     except GpuHung as error:
         do = "drain it; if it does not come back, reset it or reboot the host"
         return [wrong(name, f"unknown: {error}", do)]
@@ -232,4 +232,4 @@ def examine_pool(settings: Settings) -> Iterator[HealthFinding]:
     except (StartError, OSError) as error:
         yield wrong("pool", str(error), "start the lab, or see the pool's log in the state folder")
         return
-    yield from of_pool(snapshot, health, contradictions)
+    yield from pool_findings(snapshot, health, contradictions)

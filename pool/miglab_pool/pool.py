@@ -141,7 +141,7 @@ class Pool:
     def condition(self) -> Condition:
         """How the GPUs are and were, from memory and the ledger."""
         with self.store.lock:
-            return inspect_gpu.condition(self.worker)
+            return inspect_gpu.read_condition(self.worker)
 
     def check_invariants(self) -> list[str]:
         """What contradicts design's five invariants; empty is well.
@@ -218,23 +218,23 @@ class Pool:
         inspect_gpu.read_versions(self.worker)
         for gpu in self.worker.driver.uuids:
             found += self.inspect(gpu)
-        return found + reconcile.ask_after_holders(self.worker)
+        return found + reconcile.probe_missing_holders(self.worker)
 
     def begin_reconcile(self) -> list[Finding]:
         """The first step, at start and on a timer: left-over containers, GPUs not listed now."""
         with self.store.write() as tx:
             clock_steps.carry_over(self.store, tx, 0.0)
             leases.guarantee_old(self.store, tx)
-        return reconcile.begin(self.worker)
+        return reconcile.reconcile_holders(self.worker)
 
     def lend_for_proof(self, by: str) -> ProofLoan:
         """Keep leases off the GPUs that nobody holds, while a `miglab prove` of this lab runs."""
-        return proof.lend(self.worker, by)
+        return proof.lend_gpus(self.worker, by)
 
     def follow_proof(self) -> list[Finding]:
         """Take the GPUs of a `miglab prove` that is over back, and compare them."""
         lent = self.store.under_proof
-        found = proof.follow(self.worker)
+        found = proof.take_back_if_over(self.worker)
         for gpu in lent - self.store.under_proof:
             found += self.inspect(gpu)
         return found

@@ -7,7 +7,6 @@ tools the one that was asked for is loaded, and no other.  What a checkout adds 
 
 import json
 import sys
-from dataclasses import asdict
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -150,14 +149,17 @@ def doctor(
         findings += examine_egress(settings)
     is_wrong = any(finding.is_wrong for finding in findings)
     if as_json:
-        told = [asdict(finding) for finding in findings]
-        print(json.dumps({"ok": not is_wrong, "findings": told}))
+        records = [
+            {"subject": f.subject, "level": f.level, "found": f.observation, "do": f.remedy}
+            for f in findings
+        ]
+        print(json.dumps({"ok": not is_wrong, "findings": records}))
     else:
         console = Console(soft_wrap=True, highlight=False, markup=False)
         for finding in findings:
-            console.print(f"{finding.level.value:<5} {finding.subject}: {finding.found}")
-            if finding.do:
-                console.print(f"      → {finding.do}")
+            console.print(f"{finding.level.value:<5} {finding.subject}: {finding.observation}")
+            if finding.remedy:
+                console.print(f"      → {finding.remedy}")
         if not (settings.gpus.simulated or settings.is_on_slurm):
             console.print("To try what the lab assumes of this host: miglab prove")
     if is_wrong:

@@ -212,7 +212,7 @@ def _report_rights(driver: WatchedDriver) -> None:
         return
     rights = examine_mig_rights()
     if rights.is_wrong:
-        log.error("%s; %s", rights.found, rights.do)
+        log.error("%s; %s", rights.observation, rights.remedy)
 
 
 def _keep_backup(settings: Settings) -> None:

@@ -137,6 +137,6 @@ def test_an_open_course_is_said(tmp_path: Path, chosen: str, shapes: str, says: 
     settings = lab_with(tmp_path, f"{HERE}{course}[authentication]\nclass = {chosen}\n")
     said = open_to_all(settings)
     assert bool(said) == says
-    assert [finding.found for finding in doctor.examine_sign_in(settings)] == [said] * says
+    assert [finding.observation for finding in doctor.examine_sign_in(settings)] == [said] * says
     if says:
         assert "may take slices (1g.5gb)" in said and 'courses.everyone.shapes = ["cpu"]' in said

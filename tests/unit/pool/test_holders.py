@@ -23,7 +23,7 @@ from miglab_api.holders import (
     process_holder,
     processes_of,
 )
-from miglab_pool.worker.holders import HostHolders, Stray
+from miglab_pool.worker.holders import HostHolders, LabelledContainer
 
 ID = "ab" * 32
 HOLDER = f"container:{ID}"
@@ -84,7 +84,7 @@ def test_engine_error_is_unknown(error: Exception) -> None:
     """Whatever the engine answers but 404 is unknown: nothing is gone, missing, or removed."""
     engine = Engine(error)
     assert holders(engine).probe(HOLDER) is Liveness.UNKNOWN
-    assert holders(engine).missing([HOLDER]) == set()
+    assert holders(engine).probably_gone([HOLDER]) == set()
     assert holders(engine).labelled() is None
 
 
@@ -107,7 +107,7 @@ def test_labelled_is_this_lab() -> None:
             {"Id": "x", "Labels": {"miglab.lease": "seven"}},
         ]
     )
-    assert holders(engine).labelled() == [Stray(HOLDER, 7)]
+    assert holders(engine).labelled() == [LabelledContainer(HOLDER, 7)]
     assert "miglab.lab=lab1" in engine.filters["label"]
 
 
@@ -154,7 +154,7 @@ def test_process_lives_and_ends() -> None:
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     assert HostHolders().probe(holder) is Liveness.GONE
     child.communicate()
-    assert HostHolders().missing([holder]) == {holder}
+    assert HostHolders().probably_gone([holder]) == {holder}
 
 
 def test_reused_pid_is_gone() -> None:
@@ -189,10 +189,14 @@ def test_kinds() -> None:
     gone, other = "process:1,2,b", f"container:{'cd' * 32}"
     both = holders(Engine(listed=[{"Id": ID}]))
     assert both.probe(HOLDER) is both.probe(process_holder(os.getpid())) is Liveness.ALIVE
-    assert both.missing([HOLDER, gone, other]) == {gone, other}, "what is not listed"
+    assert both.probably_gone([HOLDER, gone, other]) == {gone, other}, "what is not listed"
     local = HostHolders()
     assert local.probe(HOLDER) is Liveness.UNKNOWN
-    assert (local.missing([HOLDER, gone]), local.labelled(), local.engine()) == ({gone}, [], "")
+    assert (local.probably_gone([HOLDER, gone]), local.labelled(), local.engine()) == (
+        {gone},
+        [],
+        "",
+    )
     assert not local.remove(HOLDER, force=True)
     assert not local.end(HOLDER)
 
