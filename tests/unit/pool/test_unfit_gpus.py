@@ -102,7 +102,7 @@ def test_doctor_promises_nothing_that_the_reason_denies(world: World) -> None:
     health = {"is_stuck": False, "is_reconciled": True, "failing": []}
     findings = pool_findings(world.pool.snapshot(), health, [])
     (finding,) = (finding for finding in findings if "unfit" in finding.observation)
-    assert "miglab pool undrain gpu" in finding.found
+    assert "miglab pool undrain gpu" in finding.observation
     assert "by itself" not in finding.remedy
 
 

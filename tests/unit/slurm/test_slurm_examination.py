@@ -66,8 +66,8 @@ def test_a_bad_or_silent_site(check, found: str, do: str, text: str) -> None:
     """Each lack is told with what to set; what is not said is never fine."""
     finding = check(settings_in(text))
     assert finding.is_wrong
-    assert do in finding.do
-    assert found in finding.found or not text
+    assert do in finding.remedy
+    assert found in finding.observation or not text
 
 
 def test_partitions_and_limits() -> None:
