@@ -23,7 +23,7 @@ from miglab_hub.settings.lab_toml import Settings
 from miglab_hub.sign_in import open_to_all
 from miglab_pool.gpu.readings import DriverMissing, GpuError, GpuHung, GpuLost, GpuMissing
 from miglab_pool.gpu.watched import WatchedDriver, open_watched
-from miglab_pool.hub_answers import HubMisunderstood, base_url_in, json_of
+from miglab_pool.hub_answers import HubMisunderstood, hub_base_url, json_body
 from miglab_pool.settings import Gpus
 from miglab_pool.worker.health_findings import (
     GPU_IS_LOST,
@@ -122,13 +122,13 @@ def examine_hub(settings: Settings) -> Iterator[HealthFinding]:
     try:
         token = settings.service_token.read_text().strip()
         with _hub_client(token) as hub:
-            base_url = base_url_in(hub.get(f"{settings.hub_url}/"))
+            base_url = hub_base_url(hub.get(f"{settings.hub_url}/"))
             api = f"{settings.hub_url}{base_url}hub/api"
-            version = json_of(hub.get(f"{api}/"))["version"]
+            version = json_body(hub.get(f"{api}/"))["version"]
             yield fine("hub", f"JupyterHub {version} at {settings.hub_url}{base_url}")
-            yield _pools_scopes(json_of(hub.get(f"{api}/user")))
+            yield _pools_scopes(json_body(hub.get(f"{api}/user")))
             if not settings.is_on_slurm:
-                yield _servers_tokens(json_of(hub.get(f"{api}/miglab/tokens")))
+                yield _servers_tokens(json_body(hub.get(f"{api}/miglab/tokens")))
     except OSError as error:
         yield wrong("hub", f"unknown: {error}", "start the lab once: ./lab up")
     except httpx.HTTPError as error:

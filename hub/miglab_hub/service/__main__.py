@@ -162,7 +162,7 @@ def _end_servers(ender: ServerEnder, metrics: Metrics) -> Callable[[PoolRunner],
 
     async def end_servers(runner: PoolRunner) -> None:
         leases = await runner.decide(lambda pool: release_what_is_due(pool, metrics.reclaimed))
-        await ender.ask(leases)
+        await ender.stop_servers(leases)
         runner.unknown_to_hub = ender.unknown
         abandoned = ender.abandoned
         await runner.decide(lambda pool: pool.leases.abandon(abandoned))

@@ -10,15 +10,22 @@ from hypothesis import strategies as st
 from miglab_api.leases import WarningKind
 from miglab_hub.service.process import rules_of
 from miglab_hub.settings.lab_toml import Settings
-from miglab_pool.reclaim.activity import HOLDING_MIB, NEVER, Activity, Known, Reading, judge
+from miglab_pool.reclaim.activity import (
+    HOLDING_MIB,
+    NEVER,
+    Activity,
+    Reading,
+    ServerActivity,
+    judge,
+)
 from miglab_pool.reclaim.policy import (
     Decision,
     HardEnd,
     LeaseFacts,
     LeaseVerdict,
-    closed_now,
     decide,
-    ends_of,
+    hard_ends,
+    maintenance_reason,
 )
 from miglab_pool.schedule import BadTime, window
 from miglab_pool.settings import Reclaim
@@ -37,14 +44,14 @@ SIMULATED = replace(EMPTY, free_for_s=20_000, is_the_holders=False)  # says noth
 RANK = {Decision.KEEP: 0, Decision.WARN: 1, Decision.RECLAIM: 2}
 
 
-def idle(quiet_s: float, **more: float | None) -> Known:
+def idle(quiet_s: float, **more: float | None) -> ServerActivity:
     """A server on which nothing has happened for so long, reported a moment ago."""
     values = {
         "age_s": 5.0, "busy": False, "kernels": 1, "execution_age_s": quiet_s, "terminals": 0,
         "terminal_age_s": NEVER, "browsers": 0, "browser_age_s": quiet_s, "unsaved": 0,
         "cpu_pct": 0.5, "cpu_age_s": NEVER,
     }  # fmt: skip
-    return Known(**{**values, **more})  # type: ignore[arg-type]
+    return ServerActivity(**{**values, **more})  # type: ignore[arg-type]
 
 
 def warned(kind: WarningKind, in_s: float) -> LeaseFacts:
@@ -60,7 +67,7 @@ def expires(in_s: float) -> HardEnd:
 
 
 def verdict(
-    known: Known | None,
+    known: ServerActivity | None,
     reading: Reading = HOLDS,
     lease: LeaseFacts = HELD,
     others_wait: int = 0,
@@ -103,7 +110,7 @@ def verdict(
         (idle(1000), replace(COMPUTES, processes=None), Activity.ACTIVE),
     ],
 )
-def test_states(known: Known | None, reading: Reading, activity: Activity) -> None:
+def test_states(known: ServerActivity | None, reading: Reading, activity: Activity) -> None:
     """Anything that works makes it active; anything missing that could work makes it unknown."""
     assert judge(known, reading, 100_000, LIMITS).activity is activity
 
@@ -183,7 +190,7 @@ def test_still_here_counts_for_a_while() -> None:
     ],
 )
 def test_the_end_of_a_warning(
-    known: Known | None, others_wait: int, now: float, decision: Decision, words: str
+    known: ServerActivity | None, others_wait: int, now: float, decision: Decision, words: str
 ) -> None:
     """Taken back only when the server, heard after the end, still says that nothing happens."""
     said = verdict(known, HOLDS, WARNED, others_wait, now=now)
@@ -210,7 +217,7 @@ LONG_EMPTY = replace(EMPTY, free_for_s=3600 + 900.0)
     ],
 )
 def test_silence_shields_an_empty_slice_no_longer_than_busy(
-    known: Known | None, reading: Reading, lease: LeaseFacts, activity: Activity
+    known: ServerActivity | None, reading: Reading, lease: LeaseFacts, activity: Activity
 ) -> None:
     """Where it is the server's own silence, and NVML is sure; anywhere else it is unknown."""
     said = verdict(known, reading, lease, others_wait=1)
@@ -244,7 +251,7 @@ def test_the_end_of_a_warning_for_silence() -> None:
     ],
 )
 def test_hard_ends(
-    known: Known | None,
+    known: ServerActivity | None,
     ends: tuple[HardEnd, ...],
     lease: LeaseFacts,
     decision: Decision,
@@ -274,7 +281,7 @@ def test_needed() -> None:
 ages = st.one_of(st.floats(0, 200_000), st.just(NEVER))
 maybe_ages = st.one_of(ages, st.none())
 knowns = st.builds(
-    Known,
+    ServerActivity,
     age_s=st.floats(0, 200),
     busy=st.sampled_from((True, False, None)),
     kernels=st.one_of(st.integers(0, 3), st.none()),
@@ -311,7 +318,7 @@ def is_unknown(said: LeaseVerdict) -> bool:
 @settings(derandomize=True)
 @given(st.none() | knowns, readings, leases, st.integers(0, 5), st.integers(0, 5))
 def test_whatever_a_server_says_or_leaves_out(
-    known: Known | None, reading: Reading, lease: LeaseFacts, others: int, more: int
+    known: ServerActivity | None, reading: Reading, lease: LeaseFacts, others: int, more: int
 ) -> None:
     """Unknown neither takes back nor warns, who computes is kept, a GPU at rest makes nobody idle,
     and the more wait the sooner."""
@@ -333,7 +340,7 @@ def test_whatever_a_server_says_or_leaves_out(
 @settings(derandomize=True)
 @given(knowns, readings, leases, st.integers(0, 5), st.floats(0, 100_000), st.sampled_from(AGES))
 def test_more_idle_is_never_less_and_knowing_less_never_more_reclaim(
-    known: Known, reading: Reading, lease: LeaseFacts, others: int, more: float, which: str
+    known: ServerActivity, reading: Reading, lease: LeaseFacts, others: int, more: float, which: str
 ) -> None:
     """With an age longer the verdict is as severe or severer; to forget one warns nobody anew."""
     before = verdict(known, reading, lease, others)
@@ -351,7 +358,9 @@ def test_more_idle_is_never_less_and_knowing_less_never_more_reclaim(
 
 @settings(derandomize=True)
 @given(knowns, st.integers(0, 5))
-def test_what_is_sent_shields_an_empty_slice_for_a_bounded_time(known: Known, others: int) -> None:
+def test_what_is_sent_shields_an_empty_slice_for_a_bounded_time(
+    known: ServerActivity, others: int
+) -> None:
     """Whatever a server reports: with nothing on the slice it is warned in the end."""
     limit_s = LIMITS.idle_wanted_s if others else LIMITS.idle_s
     empty = Reading(0, 3, free_for_s=LIMITS.unused_s + limit_s)
@@ -386,7 +395,7 @@ def at(hour: int, minute: int = 0, day: int = 24) -> float:
 )
 def test_maintenance(text: str, zone: str, held_since: float, ends_at: float) -> None:
     """The first window since the lease is held ends it, by the clock on the lab's wall."""
-    (end,) = ends_of(held_since, None, (window(text, zone),))
+    (end,) = hard_ends(held_since, None, (window(text, zone),))
     assert (end.at, end.kind) == (ends_at, WarningKind.MAINTENANCE)
     assert text.split()[1][:5] in end.reason
 
@@ -394,13 +403,15 @@ def test_maintenance(text: str, zone: str, held_since: float, ends_at: float) ->
 def test_closed_now() -> None:
     """From the window's start until its end, and it says so."""
     windows = (window("tue 06:00-08:00", "UTC"),)
-    assert closed_now(windows, at(5, 59)) == closed_now(windows, at(8)) == ""
-    assert closed_now(windows, at(6)) == "Maintenance of the lab from 06:00 UTC to 08:00 UTC."
+    assert maintenance_reason(windows, at(5, 59)) == maintenance_reason(windows, at(8)) == ""
+    assert (
+        maintenance_reason(windows, at(6)) == "Maintenance of the lab from 06:00 UTC to 08:00 UTC."
+    )
 
 
 def test_the_leases_own_end() -> None:
     """What is borrowed, and a job of Slurm, has that end too."""
-    (end,) = ends_of(at(5), at(9), ())
+    (end,) = hard_ends(at(5), at(9), ())
     assert (end.at, end.kind) == (at(9), WarningKind.TIME)
 
 
@@ -446,7 +457,9 @@ def test_settings_become_rules() -> None:
     courses = {"everyone": {"shapes": ["cpu"]}}
     rules = rules_of(Settings.model_validate({"reclaim": table, "lab": lab, "courses": courses}))
     assert rules.limits == Reclaim(**table)
-    assert closed_now(rules.maintenance, at(5)) and not closed_now(rules.maintenance, at(7))
+    assert maintenance_reason(rules.maintenance, at(5)) and not maintenance_reason(
+        rules.maintenance, at(7)
+    )
 
 
 @pytest.mark.parametrize(("gpus", "shows"), [({}, False), ({"uuids": ["GPU-1"]}, True)])

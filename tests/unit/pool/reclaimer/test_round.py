@@ -195,7 +195,9 @@ def test_what_each_lease_was_doing(lab: ReclaimWorld) -> None:
         idle.id: Activity.IDLE_HOLDING,
         silent.id: Activity.UNKNOWN,
     }
-    looked = {one.lease: one for one in lab.pool.usage_facts(lab.at - 86400, lab.at + 86400).looked}
+    looked = {
+        one.lease: one for one in lab.pool.usage_facts(lab.at - 86400, lab.at + 86400).observed_days
+    }
     assert looked[active.id].active_s > 600 and looked[active.id].idle_s == 0
     assert looked[idle.id].idle_s > 600
     assert (looked[silent.id].active_s, looked[silent.id].idle_s) == (0, 0)
@@ -407,6 +409,6 @@ def test_one_that_changed_does_not_hold_up_the_others(
         seen.append(case.lease.id)
         raise Refused("stale-lease", "It changed.")
 
-    monkeypatch.setattr(lab.reclaimer, "_look", looked)
+    monkeypatch.setattr(lab.reclaimer, "_review", looked)
     lab.reclaimer.round(lab.pool)
     assert seen == [first.id, other.id]
