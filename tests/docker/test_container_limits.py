@@ -111,7 +111,7 @@ def test_the_rules_that_doctor_prints_hold(engine: docker.DockerClient, lab: Set
     students_bridge(lab)  # with the hub on the host: one network for all
     (before,) = examine_egress(lab)
     assert before.is_wrong and f":{lab.pool_port}" in before.observation
-    rules = [line for line in before.do.splitlines() if line.startswith("iptables ")]
+    rules = [line for line in before.remedy.splitlines() if line.startswith("iptables ")]
     try:
         with installed(rules):
             (after,) = examine_egress(lab)

@@ -40,7 +40,7 @@ from miglab_pool.schedule import (
     next_occurrence,
     occurrence,
     occurrences,
-    why_not,
+    schedule_problem,
 )
 from miglab_pool.state.placement import Choice, GpuOccupancy, Slot, places_by_gpu, without_reserved
 from miglab_pool.state.view import GpuSnapshot, PoolView, cached_on_instance
@@ -387,7 +387,9 @@ def gpus_unknown() -> Refused:
 
 def check_times(asked: ReservationRequest, at: float) -> None:
     """Its times must make sense."""
-    reason = why_not(asked.weekdays, asked.date, asked.from_time, asked.to_time, asked.tz, at)
+    reason = schedule_problem(
+        asked.weekdays, asked.date, asked.from_time, asked.to_time, asked.tz, at
+    )
     if reason:
         raise _bad_time(reason)
     if asked.until is None:

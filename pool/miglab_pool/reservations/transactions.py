@@ -25,7 +25,7 @@ from miglab_pool.reservations.promises import (
 )
 from miglab_pool.reservations.rules import in_words, phase, reserved_until, schedule_of
 from miglab_pool.reservations.slots import drawn_until, in_force
-from miglab_pool.schedule import Occurrence, local_day, mask_of
+from miglab_pool.schedule import Occurrence, local_day, weekday_mask
 from miglab_pool.state.store import Store, Subject, locked
 from miglab_pool.state.view import PoolView
 
@@ -150,7 +150,7 @@ def _row(number: int, made_at: float, asked: ReservationRequest, by: str) -> Res
         course=asked.course,
         shape=asked.shape,
         count=asked.count,
-        weekdays=mask_of(asked.weekdays),
+        weekdays=weekday_mask(asked.weekdays),
         first_date=asked.date.isoformat() if asked.date else "",
         last_date=asked.until.isoformat() if asked.until else "",
         from_time=asked.from_time,
@@ -203,7 +203,7 @@ def reservation_view(view: PoolView, row: ReservationRow) -> ReservationView:
     expected = outlook(view, row, found) if found else Certainty(row.count)
     return ReservationView.of(
         row,
-        weekdays=schedule.names_of(row.weekdays),
+        weekdays=schedule.weekday_names(row.weekdays),
         date=rule.first,
         until=rule.last,
         state=ReservationState(state),

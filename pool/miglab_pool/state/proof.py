@@ -182,18 +182,18 @@ def new_record(gpus: Iterable[str]) -> ProofRecord:
     return ProofRecord(secrets.token_hex(8), tuple(gpus))
 
 
-def announced(record: ProofRecord, slices: Iterable[ProofSlice]) -> ProofRecord:
+def with_slices(record: ProofRecord, slices: Iterable[ProofSlice]) -> ProofRecord:
     """The record with these placements added.  Pure."""
     return replace(record, slices=tuple(sorted({*record.slices, *slices})))
 
 
-def narrowed(record: ProofRecord, gpus: Collection[str]) -> ProofRecord:
+def restricted_to_gpus(record: ProofRecord, gpus: Collection[str]) -> ProofRecord:
     """The record of these GPUs alone, whose containers are gone.  Pure."""
     slices = tuple(place for place in record.slices if place.gpu in gpus)
     return ProofRecord(record.run, tuple(sorted(gpus)), slices)
 
 
-def withdrawn(record: ProofRecord, slices: Collection[ProofSlice]) -> ProofRecord:
+def without_slices(record: ProofRecord, slices: Collection[ProofSlice]) -> ProofRecord:
     """The record without these placements.  Pure."""
     return replace(record, slices=tuple(place for place in record.slices if place not in slices))
 

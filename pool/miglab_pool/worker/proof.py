@@ -19,8 +19,8 @@ from miglab_pool.state.proof import (
     ProofRecord,
     ProofRecordError,
     ProofSlice,
-    narrowed,
     new_record,
+    restricted_to_gpus,
     undo_slices,
 )
 from miglab_pool.state.view import GpuSnapshot, PoolView
@@ -113,7 +113,7 @@ def _take_back(worker: Worker, record: ProofRecord | None) -> list[Finding]:
     problems = undo_slices(worker.driver, record, _ledger_slices(worker))
     still_lent = {gpu for gpu, errors in problems.items() if not all(map(_is_for_inspect, errors))}
     if still_lent:
-        worker.proof.write(narrowed(record, still_lent))
+        worker.proof.write(restricted_to_gpus(record, still_lent))
     else:
         worker.proof.delete()
     _set_under_proof(worker, frozenset(still_lent))

@@ -11,7 +11,7 @@ from miglab_bench.acceptance.borrowing import waited_longer
 from miglab_bench.acceptance.command import run_steps
 from miglab_bench.acceptance.sharing import GRACE_S, LASTS, class_now
 from miglab_bench.harness.student import CheckFailed
-from miglab_pool.schedule import Schedule, mask_of, occurrence
+from miglab_pool.schedule import Schedule, occurrence, weekday_mask
 from miglab_pool.schedule import local_day as day_of
 
 MOMENTS = {
@@ -29,7 +29,7 @@ def test_the_class_of_the_check_takes_place_now(now: datetime) -> None:
     asked = class_now(now)
     starts, ends = (datetime.strptime(t, "%H:%M").time() for t in (asked.from_time, asked.to_time))
     today = day_of(now.timestamp(), asked.tz)
-    rule = Schedule(mask_of(asked.weekdays), today, asked.until, starts, ends, asked.tz)
+    rule = Schedule(weekday_mask(asked.weekdays), today, asked.until, starts, ends, asked.tz)
     found = occurrence(rule, today)
     assert found is not None
     assert timedelta(0) <= now - datetime.fromtimestamp(found.starts_at, UTC) < timedelta(minutes=1)

@@ -27,7 +27,7 @@ from miglab_pool.reclaim.policy import (
     hard_ends,
     maintenance_reason,
 )
-from miglab_pool.schedule import BadTime, window
+from miglab_pool.schedule import BadTime, parse_window
 from miglab_pool.settings import Reclaim
 
 NOW = 1_800_000_000.0
@@ -395,14 +395,14 @@ def at(hour: int, minute: int = 0, day: int = 24) -> float:
 )
 def test_maintenance(text: str, zone: str, held_since: float, ends_at: float) -> None:
     """The first window since the lease is held ends it, by the clock on the lab's wall."""
-    (end,) = hard_ends(held_since, None, (window(text, zone),))
+    (end,) = hard_ends(held_since, None, (parse_window(text, zone),))
     assert (end.at, end.kind) == (ends_at, WarningKind.MAINTENANCE)
     assert text.split()[1][:5] in end.reason
 
 
 def test_closed_now() -> None:
     """From the window's start until its end, and it says so."""
-    windows = (window("tue 06:00-08:00", "UTC"),)
+    windows = (parse_window("tue 06:00-08:00", "UTC"),)
     assert maintenance_reason(windows, at(5, 59)) == maintenance_reason(windows, at(8)) == ""
     assert (
         maintenance_reason(windows, at(6)) == "Maintenance of the lab from 06:00 UTC to 08:00 UTC."
@@ -432,7 +432,7 @@ def test_the_leases_own_end() -> None:
 def test_a_wrong_window_is_explained(text: str) -> None:
     """A window has a start before its end, on one day."""
     with pytest.raises(BadTime, match="write"):
-        window(text, "UTC")
+        parse_window(text, "UTC")
 
 
 @pytest.mark.parametrize(

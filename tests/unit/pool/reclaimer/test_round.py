@@ -24,7 +24,7 @@ from miglab_pool.reclaim.activity import Activity, SignalBoard
 from miglab_pool.reclaim.policy import Decision, Rules
 from miglab_pool.reclaim.round import READING_LIVES_S, Explanation, Reclaimer
 from miglab_pool.refused import Refused
-from miglab_pool.schedule import window
+from miglab_pool.schedule import parse_window
 from miglab_pool.settings import Course, PoolSettings, Reclaim
 
 LIMITS = Reclaim(
@@ -34,7 +34,7 @@ DRY_RUN = LIMITS.model_copy(update={"dry_run": True})
 DISABLED = LIMITS.model_copy(update={"enabled": False})
 POOL = changed(SETTINGS, warning_s=120, still_here_s=300, keepalives=2, attend_grace_s=1e6)
 STEP_S = 15.0
-MAINTENANCE = (window("mon-sun 14:00-14:05", "UTC"),)
+MAINTENANCE = (parse_window("mon-sun 14:00-14:05", "UTC"),)
 
 
 class ReclaimWorld(World):
@@ -391,7 +391,7 @@ def test_idle_counts_from_when_it_last_computed(make_lab: MakeLab) -> None:
 def test_of_two_windows_the_later_goes_on(make_lab: MakeLab) -> None:
     """When the first of two that overlap is over nothing is granted in between."""
     times = ("mon-sun 14:00-14:05", "mon-sun 14:03-14:30")
-    lab = make_lab(maintenance=tuple(window(one, "UTC") for one in times))
+    lab = make_lab(maintenance=tuple(parse_window(one, "UTC") for one in times))
     lab.live(840)
     for _ in range(60):
         lab.live(STEP_S)
