@@ -94,7 +94,7 @@ class HostHolders:
         return Liveness.ALIVE
 
     def engine(self) -> str:
-        """What the engine calls itself, which outlives its restarts; empty: it does not tell."""
+        """The engine's id, which survives its restarts; empty if it does not answer."""
         try:
             return str(self._api().info().get("ID") or "")
         except ENGINE_ERRORS:

@@ -398,7 +398,7 @@ def _news(usage: Usage | None) -> tuple[object, ...]:
 
 
 def _read_slices(worker: Worker, gpu: str, rows: Sequence[SliceRow]) -> dict[int, Usage]:
-    """By slice; the slice of an uncut GPU is the whole of it."""
+    """Read usage by slice; the slice of a GPU without MIG is the whole GPU."""
     readings = {
         slice_row.id: _reading_of(worker, slice_row, slice_row.gi_id)
         for slice_row in rows
