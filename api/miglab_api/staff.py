@@ -50,7 +50,7 @@ class RoomRequest(ActionRequest):
 
 
 class UndoRequest(WireModel):
-    """A request to undo an action; as `ActionRequest`, but it needs no reason."""
+    """Ask for an action that may be done without a reason: `undrain`, `clear` or `adopt`."""
 
     reason: ReasonText = ""
     expected: ExpectedState | None = None
@@ -63,7 +63,7 @@ class StaffAction(NamedTuple):
         key: the word for it in addresses, commands and the audit.
         kinds: of what it is done to; of two, the right is asked of the GPU's course.
         right: what its doer needs, as roles.md calls it.
-        is_undo: whether it needs no reason.
+        needs_no_reason: whether it may be done without a reason.
         summary: what it does, in a sentence.
         confirmation: the message once it is done, with ``{kind}``, ``{which}`` and ``{reason}``.
         log_phrase: the log's words for it, to follow the name of whoever did it.
@@ -72,7 +72,7 @@ class StaffAction(NamedTuple):
     key: str
     kinds: tuple[Literal["gpu", "slice"], ...]
     right: str
-    is_undo: bool
+    needs_no_reason: bool
     summary: str
     confirmation: str
     log_phrase: str

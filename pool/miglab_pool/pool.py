@@ -20,18 +20,18 @@ from miglab_pool.layouts.transactions import PoolLayouts
 from miglab_pool.leases import grant as grants
 from miglab_pool.leases import transactions as leases
 from miglab_pool.leases import views as pool_views
-from miglab_pool.leases.requests import Tickets, expire
+from miglab_pool.leases.requests import Tickets, expire_overdue
 from miglab_pool.leases.transactions import Leases
 from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.queue import estimate, gather, offers
 from miglab_pool.queue import order as queue
 from miglab_pool.reservations import transactions as reservations
-from miglab_pool.reservations.promises import unkept
+from miglab_pool.reservations.certainty import unkept_reservations
 from miglab_pool.reservations.transactions import Reservations
 from miglab_pool.roster.transactions import ClassRoster
 from miglab_pool.settings import PoolSettings
 from miglab_pool.staff.actions import Staff
-from miglab_pool.staff.actions import end_old as end_old_messages
+from miglab_pool.staff.actions import end_expired_messages as end_old_messages
 from miglab_pool.staff.log import delete_old
 from miglab_pool.state import clock as clock_steps
 from miglab_pool.state import invariants
@@ -119,7 +119,7 @@ class Pool:
             deleted_count = delete_old(
                 store.ledger, store.now(), keep.keep_days, keep.keep_staff_days
             )
-        return deleted_count + self.roster.drop_old(keep.keep_days)
+        return deleted_count + self.roster.delete_old(keep.keep_days)
 
     def sample(self, gpu: str | None = None) -> None:
         """Read memory and processes of a GPU's slices, or of all; the worker's, like `perform`."""
@@ -153,7 +153,7 @@ class Pool:
         with self.store.lock:
             contradictions = [
                 *invariants.find_contradictions(self.store),
-                *unkept(self.store.view()),
+                *unkept_reservations(self.store.view()),
             ]
         return [*contradictions, *invariants.ended_without_reason(self.store.ledger.path)]
 
@@ -164,9 +164,9 @@ class Pool:
         if self._clock is not None:
             self._follow_clock(self._clock)
         with self.store.write(durable=True) as tx:
-            expire(self.store, tx)
-            reservations.note_phases(self.store, tx)
-            reservations.guarantee_drawn(self.store, tx)
+            expire_overdue(self.store, tx)
+            reservations.record_phases(self.store, tx)
+            reservations.extend_drawn_guarantees(self.store, tx)
             end_old_messages(self.store, tx)
             grants.grant_all(self.store, tx)
             grants.prepare_for_layouts(self.store, tx)
@@ -229,7 +229,7 @@ class Pool:
         """The first step of `reconcile`: left-over containers, GPUs that are not listed now."""
         with self.store.write() as tx:
             clock_steps.carry_over(self.store, tx, 0.0)
-            leases.guarantee_old(self.store, tx)
+            leases.set_missing_guarantees(self.store, tx)
         return reconcile.reconcile_holders(self.worker)
 
     def lend_for_proof(self, cause: str) -> ProofLoan:
@@ -254,13 +254,13 @@ class Pool:
 
         The random numbers are the same each time, so estimates change only if their inputs do.
         """
-        scene = gather.look(self.view)
-        simulated_waits = estimate.simulate(scene, random.Random(0))  # noqa: S311 -- no secret
+        scene = gather.gather_input(self.view)
+        simulated_waits = estimate.estimate_waits(scene, random.Random(0))  # noqa: S311 -- no secret
         earlier = self.store.estimates
-        estimates = gather.shown(scene.usage.now, simulated_waits, earlier)
+        estimates = gather.record_estimates(scene.usage.now, simulated_waits, earlier)
         with self.store.lock:
             self.store.estimates = estimates
-            if gather.is_news(earlier, estimates):
+            if gather.differ_in_minutes(earlier, estimates):
                 self.store.changed()
 
 

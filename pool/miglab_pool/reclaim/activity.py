@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from miglab_api.leases import KernelSignal, Signals
-from miglab_pool.leases.views import Spent
+from miglab_pool.leases.views import ActivitySpan
 from miglab_pool.settings import Reclaim
 
 NEVER = math.inf
@@ -388,16 +388,16 @@ class ActivityTotals:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._spent: dict[int, Spent] = {}
+        self._spent: dict[int, ActivitySpan] = {}
         self._handed_over_at = clock()
 
     def add(self, lease: int, activity: Activity, for_s: float) -> None:
         """Add the time since the last round to a lease's activity."""
-        before = self._spent.get(lease, Spent(lease))
+        before = self._spent.get(lease, ActivitySpan(lease))
         kind = "idle_s" if activity in IDLE else f"{activity.value}_s"
         self._spent[lease] = replace(before, **{kind: getattr(before, kind) + for_s})
 
-    def take_due(self) -> list[Spent]:
+    def take_due(self) -> list[ActivitySpan]:
         """Return the sums once a minute and start them anew; else return nothing."""
         now = self._clock()
         if now - self._handed_over_at < HAND_OVER_S:

@@ -18,7 +18,7 @@ from typing import Protocol
 from miglab_api.base import WireModel
 from miglab_api.leases import LeaseState, LeaseView, LeaseWarning, WarningKind
 from miglab_api.tickets import Purpose
-from miglab_pool.leases.views import Case, Spent
+from miglab_pool.leases.views import ActivitySpan, LeaseCase
 from miglab_pool.reclaim.activity import NEVER, Activity, ActivityTotals, Reading, SignalBoard
 from miglab_pool.reclaim.policy import (
     TIME_IS_UP,
@@ -64,7 +64,7 @@ class ReclaimableLeases(Protocol):
     def close_for_maintenance(self, reason: str, cause: str, /) -> None:
         """Grant nothing for this reason; empty: grant again, unless a person has paused."""
 
-    def cases(self) -> Sequence[Case]:
+    def cases(self) -> Sequence[LeaseCase]:
         """The leases in use."""
 
     def warn(self, number: int, kind: WarningKind, reason: str, reclaim_at: float) -> LeaseView:
@@ -84,7 +84,7 @@ class ReclaimableLeases(Protocol):
     def release(self, number: int, cause: str, reason: str, /) -> LeaseView:
         """Ask for a lease back."""
 
-    def note_activity(self, spent: Iterable[Spent]) -> None:
+    def note_activity(self, spent: Iterable[ActivitySpan]) -> None:
         """Record the leases' activity."""
 
 
@@ -210,7 +210,7 @@ class Reclaimer:
 
     # -- looking ------------------------------------------------------------------------------
 
-    def _note_silent_servers(self, cases: Iterable[Case], now: float) -> None:
+    def _note_silent_servers(self, cases: Iterable[LeaseCase], now: float) -> None:
         """Note how many servers are silent, and of which courses at least half report."""
         servers, silent, silent_for_long = Counter[str](), Counter[str](), 0
         for case in cases:
@@ -233,7 +233,7 @@ class Reclaimer:
         if leases.samples != self._samples:
             self._samples, self._sampled_at = leases.samples, self._clock()
 
-    def _review(self, leases: ReclaimableLeases, case: Case, needed: str) -> None:
+    def _review(self, leases: ReclaimableLeases, case: LeaseCase, needed: str) -> None:
         now = self._clock()
         watch = self._watches.setdefault(case.lease.id, _Watch(now))
         reading = self._reading(case)
@@ -252,7 +252,7 @@ class Reclaimer:
         self._log_verdict(case, watch, verdict)
         self._act(leases, case, watch, verdict)
 
-    def _reading(self, case: Case) -> Reading:
+    def _reading(self, case: LeaseCase) -> Reading:
         watch = self._watches.get(case.lease.id)
         if self._clock() - self._sampled_at > READING_LIVES_S or watch is None:
             return Reading(
@@ -273,7 +273,7 @@ class Reclaimer:
             self.rules.reads_slices,
         )
 
-    def _verdict(self, leases: ReclaimableLeases, case: Case, needed: str) -> LeaseVerdict:
+    def _verdict(self, leases: ReclaimableLeases, case: LeaseCase, needed: str) -> LeaseVerdict:
         lease, warning, rules = case.lease, case.lease.warning, self.rules
         facts = LeaseFacts(
             held_since=case.held_since,
@@ -298,7 +298,7 @@ class Reclaimer:
 
     # -- acting -------------------------------------------------------------------------------
 
-    def _follow_clock(self, leases: ReclaimableLeases, case: Case, watch: _Watch) -> Case:
+    def _follow_clock(self, leases: ReclaimableLeases, case: LeaseCase, watch: _Watch) -> LeaseCase:
         """Keep the time that is left of a warning, by the steady clock, if it may be withdrawn.
 
         A warning that this process did not give could not be answered while the pool was down, so
@@ -320,7 +320,7 @@ class Reclaimer:
         return replace(case, lease=leases.move_end(case.lease.id, now + left_s, reason))
 
     def _act(
-        self, leases: ReclaimableLeases, case: Case, watch: _Watch, verdict: LeaseVerdict
+        self, leases: ReclaimableLeases, case: LeaseCase, watch: _Watch, verdict: LeaseVerdict
     ) -> None:
         lease = case.lease
         if lease.warning is not None and lease.warning.kind is WarningKind.STAFF:
@@ -342,7 +342,7 @@ class Reclaimer:
             self._warn(leases, case, watch, verdict)
 
     def _warn_of_end(
-        self, leases: ReclaimableLeases, case: Case, watch: _Watch, verdict: LeaseVerdict
+        self, leases: ReclaimableLeases, case: LeaseCase, watch: _Watch, verdict: LeaseVerdict
     ) -> None:
         """While the reclaimer does not act, warn only of ends that come without it."""
         warning = case.lease.warning
@@ -366,7 +366,7 @@ class Reclaimer:
             leases.move_end(lease, max(at, leases.now), f"ends sooner: {verdict.reason}", message)
 
     def _replace_warning(
-        self, leases: ReclaimableLeases, case: Case, watch: _Watch, verdict: LeaseVerdict
+        self, leases: ReclaimableLeases, case: LeaseCase, watch: _Watch, verdict: LeaseVerdict
     ) -> None:
         """End a warning whose reason no longer holds; warn for another reason if there is one."""
         warning = case.lease.warning
@@ -377,7 +377,7 @@ class Reclaimer:
             self._warn(leases, case, watch, verdict)
 
     def _warn(
-        self, leases: ReclaimableLeases, case: Case, watch: _Watch, verdict: LeaseVerdict
+        self, leases: ReclaimableLeases, case: LeaseCase, watch: _Watch, verdict: LeaseVerdict
     ) -> None:
         if verdict.kind is None or verdict.reclaim_at is None:
             return
@@ -387,7 +387,7 @@ class Reclaimer:
 
     # -- saying -------------------------------------------------------------------------------
 
-    def _log_verdict(self, case: Case, watch: _Watch, verdict: LeaseVerdict) -> None:
+    def _log_verdict(self, case: LeaseCase, watch: _Watch, verdict: LeaseVerdict) -> None:
         """Log a verdict when it changes, and every quarter of an hour while it does not."""
         verdict_key = (verdict.decision.value, verdict.activity.value, verdict.kind or "")
         now = self._clock()
@@ -396,7 +396,7 @@ class Reclaimer:
         watch.logged, watch.logged_at = verdict_key, now
         log.info("verdict %s", json.dumps(self._explanation(case, verdict).model_dump(mode="json")))
 
-    def _explanation(self, case: Case, verdict: LeaseVerdict) -> Explanation:
+    def _explanation(self, case: LeaseCase, verdict: LeaseVerdict) -> Explanation:
         lease = case.lease
         return Explanation.of(
             lease,

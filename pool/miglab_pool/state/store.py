@@ -29,10 +29,10 @@ from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.queue.rules import (
     FORGOTTEN_AFTER,
     WEEK_S,
+    LeaseUse,
     UsageTotals,
-    Use,
     WaitEstimates,
-    over_by,
+    shifted_to_end_by,
 )
 from miglab_pool.refused import Refused
 from miglab_pool.settings import PoolSettings
@@ -68,11 +68,11 @@ class Uses:
         if state is not self._followed or not -CLOCK_S <= age_s <= self._horizon_s / 2:
             self._followed = state
             read = read_ended_uses(self._ledger, since=now - self._horizon_s)
-            over = [over_by(use, now) for use in read]
-            totals = UsageTotals(self._half_life_s, now, {}).plus(over)
+            over = [shifted_to_end_by(use, now) for use in read]
+            totals = UsageTotals(self._half_life_s, now, {}).with_ended(over)
         else:
             ended = [row for row in state.ended.values() if row.attached_at is not None]
-            totals = totals.plus(map(self._use_of, ended)) if ended else totals
+            totals = totals.with_ended(map(self._use_of, ended)) if ended else totals
         state.ended.clear()
         rows = tuple(state.leases.values())
         if totals is not self._totals or rows != self._rows:
@@ -85,15 +85,15 @@ class Uses:
         """Sum ended leases anew on the next call, as the sums are by name and a name changed."""
         self._followed = None
 
-    def _cached_use(self, cached: Mapping[int, Use], lease: LeaseRow) -> Use:
+    def _cached_use(self, cached: Mapping[int, LeaseUse], lease: LeaseRow) -> LeaseUse:
         use = cached.get(lease.id)
-        is_same = use and (use.began, use.user) == (lease.attached_at, lease.user)
+        is_same = use and (use.began_at, use.user) == (lease.attached_at, lease.user)
         return use if use and is_same else self._use_of(lease)
 
-    def _use_of(self, lease: LeaseRow) -> Use:
+    def _use_of(self, lease: LeaseRow) -> LeaseUse:
         slices = (self._ledger.find(SliceRow, number) for number in lease.slices)
         size = sum(row.size for row in slices if row is not None)
-        return Use(
+        return LeaseUse(
             lease.id,
             lease.user,
             lease.course,
@@ -105,7 +105,7 @@ class Uses:
         )
 
 
-def read_ended_uses(ledger: Ledger, since: float) -> Iterable[Use]:
+def read_ended_uses(ledger: Ledger, since: float) -> Iterable[LeaseUse]:
     """The leases that a server held and that ended after a moment; one query."""
     leases, lease_slices, slices = tables.leases.c, tables.lease_slices.c, tables.slices.c
     query = (
@@ -116,8 +116,8 @@ def read_ended_uses(ledger: Ledger, since: float) -> Iterable[Use]:
             leases.server,
             leases.shape,
             func.sum(slices.size).label("size"),
-            leases.attached_at.label("began"),
-            leases.ended_at.label("ended"),
+            leases.attached_at.label("began_at"),
+            leases.ended_at,
         )
         .join(tables.lease_slices, lease_slices.lease == leases.id)
         .join(tables.slices, slices.id == lease_slices.slice)
@@ -125,7 +125,7 @@ def read_ended_uses(ledger: Ledger, since: float) -> Iterable[Use]:
         .group_by(leases.id)
         .order_by(leases.ended_at)
     )
-    return [Use(**row) for row in ledger.read(query)]
+    return [LeaseUse(**row) for row in ledger.read(query)]
 
 
 @dataclass(frozen=True, slots=True)

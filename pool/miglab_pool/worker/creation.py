@@ -208,7 +208,7 @@ def _create_failed_in(
     """As `_create_failed`; ``is_made``: something may lie there and must be cleaned up."""
     lease = worker.store.state.leases.get(row.lease or 0)
     if lease is not None and lease.state == LeaseState.GRANTED:
-        tickets.requeue(worker.store, tx, lease, f"a slice could not be made: {error}")
+        tickets.requeue_granted(worker.store, tx, lease, f"a slice could not be made: {error}")
     if lease is None:
         worker.store.creation_backoff.fail(row.gpu, tx.at)
     row = worker.store.state.slices[row.id]

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from miglab_api.gpus import SliceState
+from miglab_api.holders import Liveness
 from miglab_api.leases import LeaseState
 from miglab_pool.gpu.geometry import Placement
 from miglab_pool.gpu.readings import GpuError, InUse, StillThere
@@ -23,9 +24,10 @@ def destroy(worker: Worker, number: int) -> None:
         row = worker.store.state.slices.get(number)
         if row is None or row.state != SliceState.SCRUBBING or row.lease is not None:
             return
-        if worker.other_claim(row, row.uuid) is not None:
-            quarantine_claimed(worker)
-            return
+        claim = worker.other_claim(row, row.uuid)
+    if claim is not None and not _is_claim_over(worker, claim):
+        quarantine_claimed(worker)
+        return
     try:
         _destroy_on_gpu(worker, row)
     except GpuError as error:
@@ -33,6 +35,14 @@ def destroy(worker: Worker, number: int) -> None:
         return
     with worker.store.write(durable=True) as tx:
         _record_gone(worker, tx, row)
+
+
+def _is_claim_over(worker: Worker, claim: Claim) -> bool:
+    """Probe the container of a claim, which may have ended since the last listing."""
+    if worker.holders.probe(claim.holder) != Liveness.GONE:
+        return False
+    worker.drop_claims(claim.holder)
+    return True
 
 
 def quarantine_claimed(worker: Worker) -> None:
@@ -49,7 +59,7 @@ def _quarantine(worker: Worker, tx: Transaction, row: SliceRow, claim: Claim) ->
     """Quarantine a slice unless a server holds it; a lease that was only granted is requeued."""
     lease = worker.store.state.leases.get(row.lease or 0)
     if lease is not None and lease.state == LeaseState.GRANTED:
-        tickets.requeue(worker.store, tx, lease, f"{claim.holder} uses slice {row.id}")
+        tickets.requeue_granted(worker.store, tx, lease, f"{claim.holder} uses slice {row.id}")
         row = worker.store.state.slices[row.id]
     if row.state not in (SliceState.FREE, SliceState.SCRUBBING):
         return

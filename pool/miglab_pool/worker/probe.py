@@ -63,7 +63,7 @@ def _record_probe(worker: Worker, tx: Transaction, probed: LeaseRow, answer: Liv
     if answer is Liveness.GONE:
         for is_asked_back in (False, True):
             worker.probe_backoff.clear((lease.id, is_asked_back))
-        leases.holder_gone(worker.store, tx, lease, "its server is gone")
+        leases.end_released_lease(worker.store, tx, lease, "its server is gone")
         grants.grant_all(worker.store, tx)
     elif answer in (Liveness.UNKNOWN, Liveness.FORGOTTEN):  # or it could not be ended
         worker.probe_backoff.fail(probe_key(lease), tx.at)

@@ -99,6 +99,12 @@ class Worker:
         is_its_own = claim is not None and claim.lease is not None and claim.lease == row.lease
         return None if is_its_own else claim
 
+    def drop_claims(self, holder: str) -> None:
+        """Forget the claims of a container that has ended."""
+        with self.store.lock:
+            claims = (self.claimed or {}).items()
+            self.claimed = {uuid: claim for uuid, claim in claims if claim.holder != holder}
+
     def restart_graces(self, step_s: float) -> None:
         """Move the pauses by a step of the clock."""
         self.gpu_backoff.move(step_s)
