@@ -55,17 +55,17 @@ def create(worker: Worker, number: int) -> None:
     try:
         reading = _create_on_gpu(worker, row, was_tried=was_tried)
     except GpuError as error:
-        _create_failed(worker, row, error)
+        _handle_failure(worker, row, error)
         return
     with worker.store.write(durable=True) as tx:
         row = worker.store.state.slices[row.id]
-        is_stale = reading is not None and _is_taken_for_another(worker, row, reading)
+        is_stale = reading is not None and _has_ids_of_another(worker, row, reading)
         if is_stale:
-            _create_failed_in(worker, tx, row, UnknownGpuError(STALE), is_made=True)
+            _record_failure(worker, tx, row, UnknownGpuError(STALE), is_made=True)
         elif reading is not None and reading.uuid is None:
             _look_for_uuid_later(worker, tx, row)
         else:
-            _record_made(worker, tx, row, reading)
+            _record_created(worker, tx, row, reading)
     if is_stale:
         inspect_gpu.inspect(worker, row.gpu)
 
@@ -87,14 +87,14 @@ def _is_clear(worker: Worker, number: int) -> bool:
         )
     except GpuError as error:
         with worker.store.write() as tx:
-            inspect_gpu.gpu_failed(worker, tx, row.gpu, error)
+            inspect_gpu.mark_gpu_failed(worker, tx, row.gpu, error)
         return False
     if not is_clear:
         inspect_gpu.inspect(worker, row.gpu)
     return is_clear
 
 
-def _is_taken_for_another(worker: Worker, row: SliceRow, reading: SliceReading) -> bool:
+def _has_ids_of_another(worker: Worker, row: SliceRow, reading: SliceReading) -> bool:
     """Whether the ids, which NVML uses again, are still in the ledger for another slice.
 
     Then that other slice is gone without our doing (a driver reload), and a server may still be
@@ -110,7 +110,7 @@ def _is_taken_for_another(worker: Worker, row: SliceRow, reading: SliceReading) 
 def _look_for_uuid_later(worker: Worker, tx: Transaction, row: SliceRow) -> None:
     """A slice without a UUID is not made yet: NVML's list of MIG devices may lag behind."""
     if row.attempts + 1 >= UUID_LOOKS:
-        _create_failed_in(worker, tx, row, UnknownGpuError(NO_UUID), is_made=True)
+        _record_failure(worker, tx, row, UnknownGpuError(NO_UUID), is_made=True)
         return
     retry_at = tx.at + worker.store.settings.tuning.retry_s
     tx.put(replace(row, attempts=row.attempts + 1, retry_at=retry_at))
@@ -153,7 +153,7 @@ def find_reading(worker: Worker, row: SliceRow) -> SliceReading | None:
     return None
 
 
-def _record_made(
+def _record_created(
     worker: Worker, tx: Transaction, row: SliceRow, reading: SliceReading | None
 ) -> None:
     lease = worker.store.state.leases.get(row.lease or 0)
@@ -182,12 +182,12 @@ def _record_made(
         grants.offer_if_ready(worker.store, tx, lease)
 
 
-def _create_failed(worker: Worker, row: SliceRow, error: GpuError) -> None:
+def _handle_failure(worker: Worker, row: SliceRow, error: GpuError) -> None:
     """Record a failed creation: the ticket waits on, and remains of the slice are destroyed."""
     is_made = not isinstance(error, NoRoom) and _may_exist(worker, row)
     with worker.store.write(durable=True) as tx:
         row = worker.store.state.slices[row.id]  # it may have been drained meanwhile
-        _create_failed_in(worker, tx, row, error, is_made=is_made or bool(row.draining))
+        _record_failure(worker, tx, row, error, is_made=is_made or bool(row.draining))
     if isinstance(error, NoRoom):  # what is in the way is not in the ledger
         inspect_gpu.inspect(worker, row.gpu)
 
@@ -202,10 +202,10 @@ def _may_exist(worker: Worker, row: SliceRow) -> bool:
         return True
 
 
-def _create_failed_in(
+def _record_failure(
     worker: Worker, tx: Transaction, row: SliceRow, error: GpuError, *, is_made: bool
 ) -> None:
-    """As `_create_failed`; ``is_made``: something may lie there and must be cleaned up."""
+    """As `_handle_failure`; ``is_made``: something may lie there and must be cleaned up."""
     lease = worker.store.state.leases.get(row.lease or 0)
     if lease is not None and lease.state == LeaseState.GRANTED:
         tickets.requeue_granted(worker.store, tx, lease, f"a slice could not be made: {error}")
@@ -219,7 +219,7 @@ def _create_failed_in(
     if isinstance(error, NoRoom):
         worker.store.close_placement(row, tx.at)
     elif _is_fault_of_gpu(row, error):
-        inspect_gpu.gpu_failed(worker, tx, row.gpu, error)
+        inspect_gpu.mark_gpu_failed(worker, tx, row.gpu, error)
         if lease is not None:
             worker.store.pause_grants(row.gpu, tx.at)
 

@@ -31,7 +31,7 @@ def destroy(worker: Worker, number: int) -> None:
     try:
         _destroy_on_gpu(worker, row)
     except GpuError as error:
-        _destroy_failed(worker, row, error)
+        _record_failure(worker, row, error)
         return
     with worker.store.write(durable=True) as tx:
         _record_gone(worker, tx, row)
@@ -80,7 +80,7 @@ def _destroy_on_gpu(worker: Worker, row: SliceRow) -> None:
             worker.driver.destroy(row.gpu, reading.gi_id)
 
 
-def _destroy_failed(worker: Worker, row: SliceRow, error: GpuError) -> None:
+def _record_failure(worker: Worker, row: SliceRow, error: GpuError) -> None:
     with worker.store.write() as tx:
         row = worker.store.state.slices[row.id]
         settings = worker.store.settings
@@ -89,7 +89,7 @@ def _destroy_failed(worker: Worker, row: SliceRow, error: GpuError) -> None:
         )
         row = replace(row, attempts=row.attempts + 1, retry_at=tx.at + pause_s, reason=str(error))
         if not isinstance(error, InUse | StillThere):
-            inspect_gpu.gpu_failed(worker, tx, row.gpu, error)
+            inspect_gpu.mark_gpu_failed(worker, tx, row.gpu, error)
         if row.attempts >= settings.tuning.quarantine_after and row.profile != FULL:
             row = replace(row, state=SliceState.QUARANTINED)
         tx.put(row, reason=str(error))

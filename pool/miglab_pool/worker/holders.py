@@ -120,14 +120,14 @@ class HostHolders:
             holder for holder in containers if parse_container(holder) not in listed_ids
         }
 
-    def labelled(self) -> list[LabelledContainer] | None:
+    def labelled_containers(self) -> list[LabelledContainer] | None:
         """The containers of this lab with a lease in their labels; None when unknown."""
         if not self._url:
             return []
         listed = self._list({"label": [f"{LAB_LABEL}={self._lab}", LEASE_LABEL]})
         if listed is None:
             return None
-        strays = (_stray(item) for item in listed)
+        strays = (_parse_labels(item) for item in listed)
         return [stray for stray in strays if stray is not None]
 
     def remove(self, holder: str, *, force: bool) -> bool:
@@ -213,7 +213,7 @@ def _signal(holder: str, number: signal.Signals) -> None:
             os.close(process)
 
 
-def _stray(container: Mapping[str, Any]) -> LabelledContainer | None:
+def _parse_labels(container: Mapping[str, Any]) -> LabelledContainer | None:
     """Parse a container's labels; None if they name no lease."""
     labels = container["Labels"]
     lease = str(labels.get(LEASE_LABEL, ""))

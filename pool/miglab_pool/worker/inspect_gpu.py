@@ -104,7 +104,7 @@ def is_slice_of_row(worker: Worker, row: SliceRow, reading: SliceReading) -> boo
     )
 
 
-def note_unlisted(worker: Worker) -> None:
+def mark_unlisted_gpus(worker: Worker) -> None:
     """Mark the GPUs of the ledger that are no longer listed, so that they take no lease."""
     with worker.store.write() as tx:
         for gpu in [gpu for gpu in worker.store.state.gpus if gpu not in worker.driver.uuids]:
@@ -127,7 +127,7 @@ def inspect(worker: Worker, gpu: str) -> list[Finding]:
     The caller has marked the GPU as acting.
     """
     if gpu not in worker.driver.uuids:
-        note_unlisted(worker)
+        mark_unlisted_gpus(worker)
         return []
     try:
         if worker.claimed is None:  # then what the ledger calls free may be in use: it is a copy
@@ -138,7 +138,7 @@ def inspect(worker: Worker, gpu: str) -> list[Finding]:
         with worker.store.write() as tx:
             if gpu not in worker.store.state.gpus:  # it is shown even so, with what is wrong
                 tx.put(unread_row(gpu, _free_index(worker)), reason="listed")
-            gpu_failed(worker, tx, gpu, error)
+            mark_gpu_failed(worker, tx, gpu, error)
         return [Finding("gpu", gpu, str(error), "takes no new lease until it answers")]
     with worker.store.write(durable=True) as tx:
         worker.store.infos[gpu] = info
@@ -170,7 +170,7 @@ def _judge_fitness(worker: Worker, tx: Transaction, info: GpuInfo, health: Healt
 
 def _read(worker: Worker, info: GpuInfo) -> tuple[Health, list[SliceReading]]:
     gpu = info.uuid
-    health = keep_health(worker, gpu, worker.driver.health(gpu))
+    health = record_health(worker, gpu, worker.driver.health(gpu))
     if health.lost:
         raise GpuLost(health.reason or f"GPU {gpu} is lost; reset it or reboot the host.")
     if not is_unpartitioned(info):
@@ -212,7 +212,7 @@ def _free_index(worker: Worker, *reserved: int) -> int:
     return next(index for index in count() if index not in indices)
 
 
-def gpu_failed(worker: Worker, tx: Transaction, gpu: str, error: GpuError) -> None:
+def mark_gpu_failed(worker: Worker, tx: Transaction, gpu: str, error: GpuError) -> None:
     """Mark a GPU that failed: it takes no lease until it answers, and is asked after a pause."""
     worker.gpu_backoff.fail(gpu, tx.at)
     state = GPU_LOST if isinstance(error, GpuLost) else GPU_UNKNOWN
@@ -303,7 +303,7 @@ def _note_foreign(worker: Worker, tx: Transaction, reading: SliceReading) -> Fin
     return Finding("slice", str(row.id), f"foreign: {row.profile} at {reading.placement}")
 
 
-def keep_health(worker: Worker, gpu: str, health: Health) -> Health:
+def record_health(worker: Worker, gpu: str, health: Health) -> Health:
     """Keep a GPU's health, log its new faults in the ledger, and return the health."""
     with worker.store.lock:
         before = worker.store.wellness.get(gpu)
@@ -367,7 +367,7 @@ def sample(worker: Worker, gpu: str) -> None:
     except GpuHung as error:
         slices, gpu_usage = dict.fromkeys(slices, UNKNOWN), None
         with worker.store.write() as tx:
-            gpu_failed(worker, tx, gpu, error)
+            mark_gpu_failed(worker, tx, gpu, error)
     except GpuError:
         log.info("GPU %s cannot be read", gpu)  # reconcile says why, and what follows from it
     _store_usage(worker, gpu, slices, gpu_usage)
@@ -386,10 +386,13 @@ def _store_usage(
         store.usage = {number: read[number] for number in read if number in store.state.slices}
         store.samples += 1
         if before != now:
-            store.changed([gpu], is_news=[*map(_news, before)] != [*map(_news, now)])
+            store.changed(
+                [gpu],
+                is_news=[*map(_significant_figures, before)] != [*map(_significant_figures, now)],
+            )
 
 
-def _news(usage: Usage | None) -> tuple[object, ...]:
+def _significant_figures(usage: Usage | None) -> tuple[object, ...]:
     """What of a reading wakes people; activity never stands still, so only its tenths count."""
     if usage is None:
         return ()

@@ -28,8 +28,8 @@ def reconcile_holders(worker: Worker) -> list[Finding]:
     """
     findings = check_engine(worker)
     findings += proof.take_back_if_over(worker)
-    findings += remove_strays(worker)
-    inspect_gpu.note_unlisted(worker)
+    findings += remove_stray_containers(worker)
+    inspect_gpu.mark_unlisted_gpus(worker)
     return findings
 
 
@@ -59,13 +59,13 @@ def check_engine(worker: Worker) -> list[Finding]:
     return [Finding("engine", engine, problem)]
 
 
-def remove_strays(worker: Worker) -> list[Finding]:
+def remove_stray_containers(worker: Worker) -> list[Finding]:
     """Remove labelled containers whose lease is over.
 
     A lease's number alone proves nothing: a ledger that was restored from a copy, or begun anew,
     gives its numbers again.  Containers that this ledger did not start are left alone and reported.
     """
-    strays = worker.holders.labelled()
+    strays = worker.holders.labelled_containers()
     if strays is None:
         return []  # an engine that does not answer says nothing new
     with worker.store.lock:
@@ -77,7 +77,7 @@ def remove_strays(worker: Worker) -> list[Finding]:
         }
         if worker.claimed:
             quarantine_claimed(worker)
-    return [finding for stray in strays for finding in _settle_stray(worker, stray)]
+    return [finding for stray in strays for finding in _settle_stray_container(worker, stray)]
 
 
 def _unknown_claim(worker: Worker, stray: LabelledContainer) -> Claim | None:
@@ -91,7 +91,7 @@ def _unknown_claim(worker: Worker, stray: LabelledContainer) -> Claim | None:
     return None
 
 
-def _settle_stray(worker: Worker, stray: LabelledContainer) -> list[Finding]:
+def _settle_stray_container(worker: Worker, stray: LabelledContainer) -> list[Finding]:
     with worker.store.lock:
         lease = worker.store.ledger.find(LeaseRow, stray.lease)
         if any(

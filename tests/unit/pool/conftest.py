@@ -137,7 +137,7 @@ class FakeHolders:
     def expect(self, engine: str) -> None:
         self.expected = engine
 
-    def labelled(self) -> list[LabelledContainer] | None:
+    def labelled_containers(self) -> list[LabelledContainer] | None:
         if self.is_silent:
             return None
         return [stray for h, stray in self.labels.items() if h in self.present]

@@ -85,7 +85,7 @@ def test_engine_error_is_unknown(error: Exception) -> None:
     engine = Engine(error)
     assert holders(engine).probe(HOLDER) is Liveness.UNKNOWN
     assert holders(engine).probably_gone([HOLDER]) == set()
-    assert holders(engine).labelled() is None
+    assert holders(engine).labelled_containers() is None
 
 
 def test_unreachable_engine_is_unknown() -> None:
@@ -96,7 +96,7 @@ def test_unreachable_engine_is_unknown() -> None:
     """
     real = HostHolders("tcp://127.0.0.1:1", "lab1")
     assert real.probe(HOLDER) is Liveness.UNKNOWN
-    assert real.labelled() is None
+    assert real.labelled_containers() is None
 
 
 def test_labelled_is_this_lab() -> None:
@@ -107,7 +107,7 @@ def test_labelled_is_this_lab() -> None:
             {"Id": "x", "Labels": {"miglab.lease": "seven"}},
         ]
     )
-    assert holders(engine).labelled() == [LabelledContainer(HOLDER, 7)]
+    assert holders(engine).labelled_containers() == [LabelledContainer(HOLDER, 7)]
     assert "miglab.lab=lab1" in engine.filters["label"]
 
 
@@ -195,7 +195,11 @@ def test_kinds() -> None:
     }, "what is not listed"
     local = HostHolders()
     assert local.probe(HOLDER) is Liveness.UNKNOWN
-    assert (local.probably_gone([HOLDER, missing_process]), local.labelled(), local.engine()) == (
+    assert (
+        local.probably_gone([HOLDER, missing_process]),
+        local.labelled_containers(),
+        local.engine(),
+    ) == (
         {missing_process},
         [],
         "",
