@@ -25,7 +25,7 @@ from pathlib import Path
 
 from miglab_hub.errors import StartError
 from miglab_hub.settings.lab_toml import Settings
-from miglab_pool.ledger.tables import LedgerError, inspect
+from miglab_pool.ledger.tables import LedgerError, check_file
 from miglab_pool.state.lock import AlreadyRunning, LabLock, PoolLock
 
 MANIFEST = "manifest.json"
@@ -97,7 +97,7 @@ def make_backup(settings: Settings, target: Path) -> Manifest:
                 name = str(file.relative_to(settings.state))
                 copies[name] = Path(folder, f"plain-{len(copies)}")
                 shutil.copy(file, copies[name])
-            version = inspect(settings.ledger) or ""
+            version = check_file(settings.ledger) or ""
             sums = {name: _sha256(file) for name, file in copies.items()}
             manifest = Manifest(FORMAT, settings.lab_id, made_at, version, sums)
             _pack(copies, manifest, Path(folder, "archive"))
@@ -276,7 +276,7 @@ def _check(settings: Settings, manifest: Manifest, folder: Path, archive: Path) 
     if unknown := manifest.files.keys() - {str(f.relative_to(settings.state)) for f in files}:
         raise StartError(f"{archive} has what is no part of a backup: {', '.join(unknown)}")
     try:
-        inspect(folder / settings.ledger.name)
+        check_file(folder / settings.ledger.name)
     except LedgerError as error:
         raise StartError(str(error)) from error
 

@@ -26,7 +26,7 @@ from miglab_hub.errors import StartError
 from miglab_hub.plugins import plugins
 from miglab_hub.settings.lab_toml import Settings
 from miglab_pool.ledger import people
-from miglab_pool.ledger.tables import VERSION, LedgerError, inspect
+from miglab_pool.ledger.tables import VERSION, LedgerError, check_file
 from miglab_spawner.containers.home_volume import remove_stale_measurements
 from miglab_spawner.local import folder_name
 from miglab_spawner.people import HomeNames, HomeNamesDamaged, user_id_of
@@ -66,8 +66,15 @@ def collect_records(settings: Settings, user: str) -> dict[str, Any]:
             "lab": settings.lab_id,
             "told_at": datetime.now(UTC).isoformat(timespec="seconds"),
             "hub": _account_record(account) if account else None,
-            **{file.stem: people.kept_of(connection, user) for file, connection in files.items()},
-            **{k: v for part in plugins("forget") for k, v in part.kept_of(settings, user).items()},
+            **{
+                file.stem: people.personal_rows(connection, user)
+                for file, connection in files.items()
+            },
+            **{
+                table: rows
+                for plugin in plugins("forget")
+                for table, rows in plugin.kept_of(settings, user).items()
+            },
             "home": _home_record(settings, hub, user),
         }
 
@@ -125,13 +132,13 @@ def write_export(records: dict[str, Any], target: Path) -> None:
 def _ledgers(settings: Settings, user: str) -> Iterator[dict[Path, sqlite3.Connection]]:
     """Open the ledger and its archive, as far as they exist."""
     try:
-        if inspect(settings.ledger) not in (None, VERSION):
+        if check_file(settings.ledger) not in (None, VERSION):
             raise StartError(OLD_LEDGER)
     except LedgerError as error:
         raise StartError(str(error)) from error
     with ExitStack() as stack:
         files = {
-            file: stack.enter_context(people.opened(file))
+            file: stack.enter_context(people.open_ledger(file))
             for file in (settings.ledger, settings.ledger_archive)
             if file.exists()
         }
@@ -141,7 +148,7 @@ def _ledgers(settings: Settings, user: str) -> Iterator[dict[Path, sqlite3.Conne
             for target in people.targets_of(connection, user)
         }
         for connection in files.values():
-            people.know(connection, targets)
+            people.register_targets(connection, targets)
         yield files
 
 
@@ -176,7 +183,7 @@ def _columns_of(row: Any, *names: str) -> dict[str, Any]:
 
 
 def _refuse_holder(ledger: sqlite3.Connection | None, hub: Any, user: str) -> None:
-    holdings = people.held_by(ledger, user) if ledger is not None else []
+    holdings = people.live_leases_and_tickets(ledger, user) if ledger is not None else []
     account = orm.User.find(hub, user) if hub else None
     servers = account.orm_spawners.values() if account else ()
     holdings += [

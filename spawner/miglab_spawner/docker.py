@@ -17,7 +17,7 @@ from docker.errors import APIError  # noqa: TID251 - one of the rooms that talk 
 from dockerspawner import DockerSpawner
 from traitlets import Bool, Float, List, Unicode
 
-from miglab_api.engine import driver_for
+from miglab_api.engine import gpu_driver_name
 from miglab_api.leases import LeaseView
 from miglab_spawner import home_size
 from miglab_spawner.borrower import SliceRunner
@@ -237,7 +237,7 @@ class MIGDockerSpawner(PoolSpawnerMixin, ServerNetworks, DockerSpawner):
         """Return the name by which the engine knows NVIDIA's hook; an upgrade may change it."""
         if self.grant is None:
             return ""
-        return driver_for(str((await self.docker("version"))["Version"]))
+        return gpu_driver_name(str((await self.docker("version"))["Version"]))
 
     async def _check_slices(self) -> None:
         """Check that the container has its slices, while the server itself starts up.

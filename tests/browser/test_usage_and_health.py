@@ -13,7 +13,7 @@ from tests.unit.pool.http.conftest import foreign_slice
 
 from miglab_pool.gpu.readings import Health, Xid
 from miglab_pool.state.store import Wellness
-from miglab_pool.usage.report import Event, Facts, Held, Looked, Who
+from miglab_pool.usage.report import Event, Facts, LeaseUse, ObservedDay, Requester
 from miglab_pool.worker.inspect_gpu import Finding
 
 from .people import SCREENSHOTS
@@ -31,12 +31,14 @@ def a_term(now: float) -> Facts:
     uses, looked, reclaims, refusals = [], [], [], []
     for number in range(600):
         course, shape, size = dice.choices(COURSES, (50, 25, 15, 10))[0]
-        person = Who(f"student{number % 40:02}", course, shape)
+        person = Requester(f"student{number % 40:02}", course, shape)
         start, lasts = now - DAY - dice.random() ** 1.5 * 80 * DAY, dice.expovariate(1 / HOUR)
-        uses.append(Held(number, person, size, start, dice.expovariate(0.01), start, start + lasts))
+        uses.append(
+            LeaseUse(number, person, size, start, dice.expovariate(0.01), start, start + lasts)
+        )
         if dice.random() < 0.8:
             idle = dice.random() ** 2
-            looked.append(Looked(number, start, lasts * (1 - idle), lasts * idle))
+            looked.append(ObservedDay(number, start, lasts * (1 - idle), lasts * idle))
         if dice.random() < 0.05:
             reclaims.append(Event(person, start))
         if dice.random() < 0.02:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import docker
-from miglab_api.engine import driver_for
+from miglab_api.engine import gpu_driver_name
 from miglab_pool.gpu.geometry import Placement
 from miglab_pool.gpu.simulated.machine import SimulatedMachine
 from miglab_pool.gpu.watched import open_gpus
@@ -140,7 +140,7 @@ def test_a_gpu_leased_whole_arrives(
 def leased_container(api: docker.APIClient, image: str, uuid: str) -> str:
     """A running container, made as a server is, that is to have this slice."""
     grant = SavedLease(1, 1, "ada", "", (uuid,))
-    host = hard_host_config(grant, driver_for(api.version()["Version"]))
+    host = hard_host_config(grant, gpu_driver_name(api.version()["Version"]))
     created = api.create_container(image, STAYS, host_config=api.create_host_config(**host))
     api.start(created["Id"])
     return str(created["Id"])

@@ -29,7 +29,7 @@ from miglab_hub.settings.lab_toml import (
 from miglab_hub.sign_in import check_identity, check_installed
 from miglab_pool.gpu.geometry import Geometry
 from miglab_pool.gpu.shapes import ShapeError, resolve
-from miglab_pool.ledger.tables import LedgerError, inspect
+from miglab_pool.ledger.tables import LedgerError, check_file
 from miglab_pool.state.lock import PoolLock
 from miglab_spawner.containers.host_config import DEFAULT as LIMITS_OF_ALL_OTHERS
 from miglab_spawner.containers.networks import (
@@ -137,7 +137,7 @@ def check_ledger(settings: Settings) -> None:
         StartError: it is damaged, too new, or locked.
     """
     try:
-        inspect(settings.ledger)
+        check_file(settings.ledger)
     except (LedgerError, OSError) as error:
         raise StartError(str(error)) from error
 

@@ -46,7 +46,7 @@ from miglab_pool.http.metrics import Metrics
 from miglab_pool.http.pool_runner import PoolRunner, Times
 from miglab_pool.http.student_app import student_app
 from miglab_pool.ledger.ledger import Ledger
-from miglab_pool.ledger.tables import VERSION, LedgerError, inspect
+from miglab_pool.ledger.tables import VERSION, LedgerError, check_file
 from miglab_pool.pool import Pool
 from miglab_pool.reclaim.activity import SignalBoard
 from miglab_pool.reclaim.policy import TIME_IS_UP
@@ -140,7 +140,7 @@ def assemble(settings: Settings) -> ServiceParts:
     shapes = {shape for course in settings.courses.values() for shape in course.shapes}
     metrics = Metrics(shapes)
     pool.worker.boot_id = read_boot_id(settings)
-    pool.worker.stopwatch.told, pool.store.unserved = metrics.driver_call, metrics.unserved
+    pool.worker.stopwatch.on_time, pool.store.unserved = metrics.driver_call, metrics.unserved
     board = SignalBoard(settings.reclaim.cpu_busy_pct)
     reclaimer = Reclaimer(access_rules(settings), board, metrics.reclaimed)
     end_servers = _end_servers(ServerEnder(hub, time.time), metrics)
@@ -219,7 +219,7 @@ def _report_rights(driver: WatchedDriver) -> None:
 
 def _keep_backup(settings: Settings) -> None:
     """Make a backup before an upgrade changes the ledger."""
-    version = inspect(settings.ledger)
+    version = check_file(settings.ledger)
     if version is None or version == VERSION:
         return
     settings.backups.mkdir(mode=0o700, exist_ok=True)

@@ -24,7 +24,7 @@ from docker.errors import (  # noqa: TID251 - one of the rooms that talk to Dock
 )
 from requests import RequestException
 
-from miglab_api.engine import driver_for
+from miglab_api.engine import gpu_driver_name
 from miglab_spawner.borrower import RESULT_LIMIT, OutputTooLarge, RunnerFailed
 from miglab_spawner.containers.gpu_handover import check_container, listing_thread
 from miglab_spawner.containers.host_config import SavedLease, container_holder, hard_host_config
@@ -135,7 +135,7 @@ class ContainerRunner:
 
     def _create(self) -> str:
         """Create a container without network, log and mounts; return its id."""
-        driver = driver_for(str(self.api.version()["Version"]))
+        driver = gpu_driver_name(str(self.api.version()["Version"]))
         host_config = {**self.host_config, **hard_host_config(self.grant, driver)}
         host = {k: v for k, v in host_config.items() if k not in FOREIGN_TO_RUNNERS}
         closed = {"network_mode": "none", "log_config": {"type": "none"}, "auto_remove": True}

@@ -9,7 +9,7 @@ from docker.errors import APIError
 from requests import Response
 from tests.unit.pool.http.fakes import lease_view, slice_view
 
-from miglab_api.engine import driver_for
+from miglab_api.engine import gpu_driver_name
 from miglab_spawner.containers import gpu_handover
 from miglab_spawner.containers.gpu_handover import check_container, listing_thread, visible_uuids
 from miglab_spawner.refusals import REASONS
@@ -38,7 +38,7 @@ NEXT = "GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-b)\n"
 )
 def test_the_hook_is_named_as_the_engine_knows_it(engine: str, driver: str) -> None:
     """From 29.2 on ``nvidia`` means CDI first; before that nobody knows the hook's other name."""
-    assert driver_for(engine) == driver
+    assert gpu_driver_name(engine) == driver
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from rich.console import Group
 from rich.table import Table
 
 from miglab_api.gpus import LAYOUT_MAX, Applied, GpuLayout, LayoutDrain, Layouts, PlacedSlice
-from miglab_api.wording import in_words
+from miglab_api.wording import partition_in_words
 from miglab_hub.cli.pool.output import (
     AsJson,
     CommandOutput,
@@ -143,7 +143,7 @@ def _table(gpus: Iterable[GpuLayout]) -> Table:
             str(gpu.index),
             gpu.layout or "(on demand)",
             _conforms(gpu),
-            in_words(reversed(gpu.partition)) if gpu.layout else "",
+            partition_in_words(reversed(gpu.partition)) if gpu.layout else "",
             _placed_slices(gpu.makes),
             _placed_slices(gpu.removes),
             "; ".join((*map(_describe_drain, gpu.drains), *gpu.blocked)),

@@ -20,7 +20,7 @@ from rich.text import Text
 
 from miglab_api.gpus import GpuView, PoolSnapshot, SliceView
 from miglab_api.tickets import Purpose, TicketView
-from miglab_api.usage import BOM, GroupBy, UsageReport, UsageRow, as_csv
+from miglab_api.usage import BOM, GroupBy, UsageReport, UsageRow, to_csv
 from miglab_api.wording import server_in_words
 from miglab_hub.cli.pool.output import (
     AsJson,
@@ -291,7 +291,7 @@ def usage(
     days = {"since": _day(since), "until": _day(until)}
     answer = api(context).call("GET", "/usage", **days, by=grouping.value)
     if csv:
-        sys.stdout.write(as_csv(UsageReport.model_validate(answer)).removeprefix(BOM))
+        sys.stdout.write(to_csv(UsageReport.model_validate(answer)).removeprefix(BOM))
         return
     print_answer(answer, _usage_report(answer), as_json)
 

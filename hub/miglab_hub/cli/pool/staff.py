@@ -143,7 +143,7 @@ def staff_command(key: str) -> Callable[..., CommandOutput]:
         parameters |= {"kind": (Kind, Parameter.empty), "which": (TargetName, Parameter.empty)}
     else:
         parameters |= {"slice_id": (int, Parameter.empty)}
-    if action.is_undo:  # it takes nothing from anybody
+    if action.needs_no_reason:
         parameters |= {"reason": (Reason, "")}
     else:
         parameters |= {"reason": (RequiredReason, Parameter.empty), "anyway": (Anyway, "")}
@@ -153,7 +153,7 @@ def staff_command(key: str) -> Callable[..., CommandOutput]:
         target = str(arguments.get("which", arguments.get("slice_id")))
         body = {"reason": reason} | {k: v for k, v in arguments.items() if k == "anyway" and v}
         answer = pool.call("POST", f"{_target_path(pool, kind, target)}/{key}", body)
-        sentence = action.told.format(
+        sentence = action.confirmation.format(
             kind=kind.value, which=printable(target), reason=printable(reason)
         )
         return answer, sentence
@@ -164,7 +164,7 @@ def staff_command(key: str) -> Callable[..., CommandOutput]:
             for name, (kind, default) in parameters.items()
         ]
     )
-    command.__doc__ = action.says
+    command.__doc__ = action.summary
     return command
 
 
