@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from miglab_hub.errors import StartError
 from miglab_hub.mig_rights import examine_mig_rights
 from miglab_hub.pool_api import PoolApi
 from miglab_hub.settings.lab_toml import Settings
-from miglab_hub.sign_in import open_to_all
+from miglab_hub.sign_in import open_sign_in_notice
 from miglab_pool.gpu.readings import DriverMissing, GpuError, GpuHung, GpuLost, GpuMissing
 from miglab_pool.gpu.watched import WatchedDriver, open_watched
 from miglab_pool.hub_answers import HubMisunderstood, base_url_in, json_of
@@ -67,7 +68,7 @@ def examine_host(settings: Settings) -> list[HealthFinding]:
     return [finding for look in looks for finding in look(settings)]
 
 
-def of_lab_toml(file: Path, at_start: bytes) -> HealthFinding:
+def examine_lab_toml(file: Path, at_start: bytes) -> HealthFinding:
     """Whether the lab runs by what lab.toml says now."""
     try:
         now = file.read_bytes()
@@ -75,8 +76,8 @@ def of_lab_toml(file: Path, at_start: bytes) -> HealthFinding:
         return wrong("lab.toml", f"{file}: {error.strerror}", "the lab cannot restart without it")
     if now == at_start:
         return fine("lab.toml", str(file))
-    do = "restart the lab, which takes it over; leases and positions in the queue stay"
-    return wrong("lab.toml", f"{file} has changed since the lab started", do)
+    advice = "restart the lab, which takes it over; leases and positions in the queue stay"
+    return wrong("lab.toml", f"{file} has changed since the lab started", advice)
 
 
 def examine_files(settings: Settings) -> Iterator[HealthFinding]:
@@ -85,20 +86,20 @@ def examine_files(settings: Settings) -> Iterator[HealthFinding]:
         yield wrong("state", f"{settings.state} does not exist", "start the lab once: ./lab up")
         return
     is_writable = os.access(settings.state, os.W_OK)
-    found = f"{settings.state}{'' if is_writable else ' is not writable'}"
-    yield judged("state", is_writable, found, "make the lab's user its owner")
+    observation = f"{settings.state}{'' if is_writable else ' is not writable'}"
+    yield judged("state", is_writable, observation, "make the lab's user its owner")
     for file in (settings.pool_secret, settings.service_token, settings.proxy_token):
-        yield _secret(file)
+        yield _examine_secret(file)
 
 
-def _secret(file: Path) -> HealthFinding:
+def _examine_secret(file: Path) -> HealthFinding:
     try:
         mode = file.stat().st_mode & 0o777
     except OSError as error:
         return wrong("secrets", f"{file}: {error.strerror}", "start the lab once: ./lab up")
     if mode & 0o077:
-        do = f"delete it and restart the lab, which creates a new one (or chmod 600 {file})"
-        return wrong("secrets", f"other users can read {file} (mode {mode:o})", do)
+        advice = f"delete it and restart the lab, which creates a new one (or chmod 600 {file})"
+        return wrong("secrets", f"other users can read {file} (mode {mode:o})", advice)
     return fine("secrets", f"{file.name}, mode {mode:o}")
 
 
@@ -106,15 +107,15 @@ def examine_disk(settings: Settings) -> Iterator[HealthFinding]:
     """Space where the ledger and the homes lie."""
     folder = next(path for path in (settings.state, *settings.state.parents) if path.exists())
     free_gib = shutil.disk_usage(folder).free / 2**30
-    found = f"{free_gib:.1f} GiB free in {folder}"
-    do = f"free some space: a lab needs at least {LEAST_FREE_GIB:.0f} GiB"
-    yield judged("disk", free_gib >= LEAST_FREE_GIB, found, do)
+    observation = f"{free_gib:.1f} GiB free in {folder}"
+    advice = f"free some space: a lab needs at least {LEAST_FREE_GIB:.0f} GiB"
+    yield judged("disk", free_gib >= LEAST_FREE_GIB, observation, advice)
 
 
 def examine_sign_in(settings: Settings) -> Iterator[HealthFinding]:
     """Who may take slices, where that is everybody who can sign in."""
-    if said := open_to_all(settings):
-        yield fine("sign-in", said)
+    if notice := open_sign_in_notice(settings):
+        yield fine("sign-in", notice)
 
 
 def examine_hub(settings: Settings) -> Iterator[HealthFinding]:
@@ -126,9 +127,9 @@ def examine_hub(settings: Settings) -> Iterator[HealthFinding]:
             api = f"{settings.hub_url}{base_url}hub/api"
             version = json_of(hub.get(f"{api}/"))["version"]
             yield fine("hub", f"JupyterHub {version} at {settings.hub_url}{base_url}")
-            yield _pools_scopes(json_of(hub.get(f"{api}/user")))
+            yield _examine_pool_scopes(json_of(hub.get(f"{api}/user")))
             if not settings.is_on_slurm:
-                yield _servers_tokens(json_of(hub.get(f"{api}/miglab/tokens")))
+                yield _examine_server_tokens(json_of(hub.get(f"{api}/miglab/tokens")))
     except OSError as error:
         yield wrong("hub", f"unknown: {error}", "start the lab once: ./lab up")
     except httpx.HTTPError as error:
@@ -144,28 +145,30 @@ def _hub_client(token: str) -> httpx.Client:
     return httpx.Client(headers=headers, timeout=HUB_TIMEOUT_S, trust_env=False)
 
 
-def _pools_scopes(whoami: dict[str, Any]) -> HealthFinding:
+def _examine_pool_scopes(whoami: dict[str, Any]) -> HealthFinding:
     """Whether the hub knows the pool service, and lets it do what ends and moves servers."""
     if "scopes" not in whoami:
-        found = f"the hub does not accept the pool service's token: {whoami.get('message')}"
-        return wrong("pool's role", found, USE_SET_UP)
+        observation = f"the hub does not accept the pool service's token: {whoami.get('message')}"
+        return wrong("pool's role", observation, USE_SET_UP)
     lacking = sorted(set(POOL_SCOPES) - set(whoami["scopes"]))
-    found = f"the pool service lacks {', '.join(lacking)}" if lacking else "has all its scopes"
-    return judged("pool's role", not lacking, found, USE_SET_UP)
+    observation = (
+        f"the pool service lacks {', '.join(lacking)}" if lacking else "has all its scopes"
+    )
+    return judged("pool's role", not lacking, observation, USE_SET_UP)
 
 
-def _servers_tokens(answer: dict[str, Any]) -> HealthFinding:
+def _examine_server_tokens(answer: dict[str, Any]) -> HealthFinding:
     """Whether servers' tokens have what the pool asks of them."""
     if "lacking" not in answer:
         return wrong("servers' tokens", f"unknown: {answer.get('message')}", USE_SET_UP)
     lacking: list[str] = answer["lacking"]
     if not lacking:
         return fine("servers' tokens", f"{answer['servers']} servers can see their leases")
-    found = (
+    observation = (
         f"{len(lacking)} of {answer['servers']} servers lack the scope {LEASE_SCOPE}!server, so "
         f"the pool refuses their reports: {', '.join(lacking[:SHOWN_SERVERS])}"
     )
-    return wrong("servers' tokens", found, GIVE_SCOPE)
+    return wrong("servers' tokens", observation, GIVE_SCOPE)
 
 
 def examine_gpus(settings: Settings) -> Iterator[HealthFinding]:
@@ -176,50 +179,67 @@ def examine_gpus(settings: Settings) -> Iterator[HealthFinding]:
             gpu_uuids=settings.gpus.uuids or None,
             limit_s=settings.gpus.answer_s,
         )
-        driver.check(settings.gpus.answer_s)
-    except DriverMissing as error:
-        yield wrong(
-            "driver", str(error), "install NVIDIA's driver, or list no gpus.uuids, to simulate GPUs"
-        )
-        return
     except GpuError as error:  # of a simulated machine
         yield wrong("GPUs", str(error), "start the lab once: ./lab up")
         return
     try:
         with ThreadPoolExecutor(len(driver.uuids)) as threads:
-            for found in threads.map(partial(_one_gpu, driver, settings.gpus), driver.uuids):
-                yield from found
-            is_cut = any(threads.map(partial(_may_be_cut, driver), driver.uuids))
+            examined = list(threads.map(partial(_examine_gpu, driver, settings.gpus), driver.uuids))
+    except DriverMissing as error:
+        yield wrong(
+            "driver", str(error), "install NVIDIA's driver, or list no gpus.uuids, to simulate GPUs"
+        )
+        return
     finally:
         driver.close()
-    if is_cut and not settings.gpus.simulated:
+    for gpu in examined:
+        yield from gpu.findings
+    if any(gpu.may_be_cut for gpu in examined) and not settings.gpus.simulated:
         yield examine_mig_rights()
 
 
-def _may_be_cut(driver: WatchedDriver, uuid: str) -> bool:
-    """Whether slices are created on this GPU; one that does not say so may be such."""
-    try:
-        gpu = driver.info(uuid)
-    except GpuError:
-        return True
-    return gpu.mig is True or (gpu.mig is None and bool(gpu.geometry.profiles))
+@dataclass(frozen=True)
+class ExaminedGpu:
+    """A GPU as doctor saw it.
+
+    Attributes:
+        findings: of its health.
+        may_be_cut: whether slices are created on it; one that does not say so may be such.
+    """
+
+    findings: list[HealthFinding]
+    may_be_cut: bool = True
 
 
-def _one_gpu(driver: WatchedDriver, gpus: Gpus, uuid: str) -> list[HealthFinding]:
-    name = f"GPU {uuid}"  # one that does not answer has no index
+def _examine_gpu(driver: WatchedDriver, gpus: Gpus, uuid: str) -> ExaminedGpu:
+    """Ask a GPU once; one that hangs is not waited for a second time.
+
+    Raises:
+        DriverMissing: there is no driver.
+    """
+    may_be_cut = True
     try:
         info = driver.info(uuid)
+        may_be_cut = info.mig is True or (info.mig is None and bool(info.geometry.profiles))
         is_whole = gpus.wants_whole(uuid, info.index)
-        return list(of_gpu(info, driver.health(uuid), is_whole=is_whole))
-    except GpuHung as error:
-        do = "drain it; if it does not come back, reset it or reboot the host"
-        return [wrong(name, f"unknown: {error}", do)]
-    except GpuMissing as error:
-        return [wrong(name, str(error), GPU_IS_MISSING)]
-    except GpuLost as error:
-        return [wrong(name, str(error), GPU_IS_LOST)]
+        findings = list(of_gpu(info, driver.health(uuid), is_whole=is_whole))
+    except DriverMissing:
+        raise
     except GpuError as error:
-        return [wrong(name, str(error), "see the driver's messages: dmesg | grep -i nvrm")]
+        findings = [wrong(f"GPU {uuid}", *_trouble(error))]  # it has said no index
+    return ExaminedGpu(findings, may_be_cut)
+
+
+def _trouble(error: GpuError) -> tuple[str, str]:
+    """Why a GPU could not be read, and what to do about it."""
+    if isinstance(error, GpuHung):
+        advice = "drain it; if it does not come back, reset it or reboot the host"
+        return f"unknown: {error}", advice
+    if isinstance(error, GpuMissing):
+        return str(error), GPU_IS_MISSING
+    if isinstance(error, GpuLost):
+        return str(error), GPU_IS_LOST
+    return str(error), "see the driver's messages: dmesg | grep -i nvrm"
 
 
 def examine_pool(settings: Settings) -> Iterator[HealthFinding]:

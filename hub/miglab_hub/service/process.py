@@ -9,7 +9,7 @@ import logging
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -48,17 +48,28 @@ STUDENT_KEY = "addresses.student_bind or lab.port"
 HUB_TIMEOUT_S = 30.0
 
 
-class OnceAMinute(logging.Filter):
-    """Passes a warning that strangers can cause once a minute, by its words before their values."""
+class RepeatFilter(logging.Filter):
+    """Passes a warning that strangers can cause once a minute, by its words before their values.
 
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+    It belongs on a handler: a logger is the process's, and keeps its filters for ever.
+
+    Args:
+        loggers: the names of those whose warnings strangers can cause.
+        now: seconds that never jump.
+    """
+
+    def __init__(
+        self, loggers: Collection[str] = OFTEN, now: Callable[[], float] = time.monotonic
+    ) -> None:
         super().__init__()
+        self._loggers = frozenset(loggers)
         self._now = now
         self._next_at: dict[str, float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether it is written."""
-        if record.levelno > logging.ERROR or record.exc_info:
+        is_strangers = record.name in self._loggers
+        if not is_strangers or record.levelno > logging.ERROR or record.exc_info:
             return True
         is_due = self._next_at.get(str(record.msg), 0.0) <= self._now()
         if is_due:
@@ -87,12 +98,14 @@ def foreground(
     parser = argparse.ArgumentParser(prog=program, description=description)
     parser.add_argument("--config", type=Path, default=None, help="lab.toml")
     options = parser.parse_args(arguments)
+    handler = logging.StreamHandler()
+    handler.addFilter(RepeatFilter())
     logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+        level=logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        handlers=[handler],
     )
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    for name in OFTEN:
-        logging.getLogger(name).addFilter(OnceAMinute())
     try:
         run(load(options.config))
     except errors as error:
@@ -127,17 +140,17 @@ async def serve_apps(
     descriptors = raise_descriptor_limit()
     tokens: HubTokens = student.state.tokens
 
-    def known_server(request: HTTPConnection) -> str | None:
+    def server_of_request(request: HTTPConnection) -> str | None:
         return tokens.known(bearer(request))
 
     listeners = (
         listener(management, management_limits(descriptors, management.state.sign_in.known)),
-        listener(student, students_limits(descriptors, known_server)),
+        listener(student, students_limits(descriptors, server_of_request)),
     )
     await serve(list(zip(listeners, sockets, strict=True)), stop)
 
 
-def rules_of(settings: Settings) -> Rules:
+def access_rules(settings: Settings) -> Rules:
     """What [reclaim] and [lab] say."""
     return Rules(
         limits=settings.reclaim,
@@ -161,7 +174,7 @@ def private(path: Path) -> str:
     return lab_secrets.read(path)
 
 
-def access_of(settings: Settings, cache_s: int = 30) -> HubAccess:
+def make_access(settings: Settings, cache_s: int = 30) -> HubAccess:
     """How the service reaches the hub, and as whom."""
     return HubAccess(
         api_url=settings.hub_api_url,

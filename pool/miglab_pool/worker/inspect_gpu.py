@@ -30,7 +30,6 @@ from miglab_pool.gpu.readings import (
 )
 from miglab_pool.leases import requests as tickets
 from miglab_pool.leases import transactions as leases
-from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.ledger.rows import (
     FULL,
     GONE,
@@ -40,6 +39,7 @@ from miglab_pool.ledger.rows import (
     GPU_UNKNOWN,
     SliceRow,
 )
+from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.state.placement import Choice
 from miglab_pool.state.slices import new_slice, scrub
 from miglab_pool.state.store import Wellness
@@ -157,7 +157,7 @@ def _judge(worker: Worker, tx: Transaction, info: GpuInfo, health: Health) -> li
         worker.store.mark_gpu(tx, gpu, GPU_OK)
         return []
     worker.store.mark_gpu(tx, gpu, GPU_UNFIT, reason)
-    tickets.drop_grants(worker.store, tx, gpu, reason, is_made_too=True)
+    tickets.drop_grants(worker.store, tx, gpu, reason, with_existing=True)
     return [Finding("gpu", gpu, reason, "takes no new lease until that is mended")]
 
 
@@ -264,7 +264,7 @@ def _settle_missing(
         return [Finding("slice", str(row.id), reason, "noted as gone")]
     if lease.state == LeaseState.GRANTED:
         scrub(tx, row, reason, remake=False)
-        tickets.requeue(worker.store, tx, lease, f"slice {row.id} is gone")
+        tickets.requeue_granted(worker.store, tx, lease, f"slice {row.id} is gone")
         return [Finding("slice", str(row.id), reason, "its ticket waits on")]
     tx.put(replace(row, lost=True, reason=reason), reason=reason)
     tx.record(row, "pool", reason)

@@ -11,7 +11,7 @@ from miglab_hub import doctor
 from miglab_hub.cli import app
 from miglab_hub.errors import SettingsError, StartError
 from miglab_hub.launch.preflight import prepare
-from miglab_hub.sign_in import check_identity, check_installed, open_to_all
+from miglab_hub.sign_in import check_identity, check_installed, open_sign_in_notice
 
 from .conftest import lab_with
 
@@ -137,7 +137,7 @@ def test_an_open_course_is_said(tmp_path: Path, sign_in: str, shapes: str, is_op
     """Doctor and the start name who may take slices, and how to keep them for the courses."""
     course = f"[courses.everyone]\nshapes = [{shapes}]\n"
     settings = lab_with(tmp_path, f"{HERE}{course}[authentication]\nclass = {sign_in}\n")
-    warning = open_to_all(settings)
+    warning = open_sign_in_notice(settings)
     assert bool(warning) == is_open
     assert [finding.found for finding in doctor.examine_sign_in(settings)] == [warning] * is_open
     if is_open:

@@ -13,8 +13,8 @@ from miglab_api.leases import LeaseView
 from miglab_api.tickets import TicketView, WaitEstimate
 from miglab_pool.gpu.geometry import Placed
 from miglab_pool.queue import gather
-from miglab_pool.queue.estimate import Holding, Lately, Scene, simulate
-from miglab_pool.queue.rules import FairShareUsage, Waiting, in_order
+from miglab_pool.queue.estimate import Holding, RecentHistory, SimulationInput, estimate_waits
+from miglab_pool.queue.rules import FairShareUsage, WaitingTicket, queue_order
 from miglab_pool.state.placement import GpuOccupancy
 
 from .conftest import SETTINGS, World
@@ -22,11 +22,11 @@ from .test_queue import gpu, next_grant, slice_at
 from .test_reservations import RULES, before_class, reserve
 
 HOUR_S = 3600.0
-KNOWN = Lately(tuple(sorted(600.0 + 60 * n for n in range(50))))
+KNOWN = RecentHistory(tuple(sorted(600.0 + 60 * n for n in range(50))))
 
 
-def waiting(number: int, *profiles: str) -> Waiting:
-    return Waiting(number, profiles or ("1g.5gb",), 0.0, "ml", f"u{number}")
+def waiting(number: int, *profiles: str) -> WaitingTicket:
+    return WaitingTicket(number, profiles or ("1g.5gb",), 0.0, "ml", f"u{number}")
 
 
 def busy_gpu(
@@ -41,27 +41,27 @@ def busy_gpu(
     return gpu("x", *slices), tuple(holdings)
 
 
-def scene(*ends_s: float | None, queued: int = 1, **fields: object) -> Scene:
+def scene(*ends_s: float | None, queued: int = 1, **fields: object) -> SimulationInput:
     occupancy, holdings = busy_gpu(*ends_s)
     values: dict[str, object] = {
         "queued": tuple(waiting(n) for n in range(1, queued + 1)),
         "gpus": (occupancy,),
         "holdings": holdings,
-        "lately": Lately(),
+        "history": RecentHistory(),
         "usage": FairShareUsage(now=0.0),
         "lease_s": None,
         "borrow_s": 1800.0,
         "longest_wait_s": 3600.0,
         **fields,
     }
-    return Scene(**values)  # type: ignore[arg-type]
+    return SimulationInput(**values)  # type: ignore[arg-type]
 
 
-def estimate(queue_scene: Scene, ticket: int = 1) -> WaitEstimate:
-    return simulate(queue_scene, random.Random(1))[ticket]
+def estimate(queue_scene: SimulationInput, ticket: int = 1) -> WaitEstimate:
+    return estimate_waits(queue_scene, random.Random(1))[ticket]
 
 
-def extensible(queue_scene: Scene) -> Scene:
+def extensible(queue_scene: SimulationInput) -> SimulationInput:
     """Everybody may extend to 3000 s."""
     return replace(
         queue_scene,
@@ -90,7 +90,9 @@ ENDS = {
 
 
 @pytest.mark.parametrize(("queue_scene", "ticket", "longest_wait_s"), ENDS.values(), ids=ENDS)
-def test_ends_alone_bound_the_wait(queue_scene: Scene, ticket: int, longest_wait_s: float) -> None:
+def test_ends_alone_bound_the_wait(
+    queue_scene: SimulationInput, ticket: int, longest_wait_s: float
+) -> None:
     """Without a history the longest possible wait is told, and said to be that."""
     wait = estimate(queue_scene, ticket)
     assert (wait.low_s, wait.likely_s, wait.high_s) == (0.0, longest_wait_s, longest_wait_s)
@@ -100,16 +102,16 @@ def test_ends_alone_bound_the_wait(queue_scene: Scene, ticket: int, longest_wait
 @pytest.mark.parametrize(
     "queue_scene", [scene(*[None] * 7), scene(*[600.0] * 7, queued=8), scene(*[5 * HOUR_S] * 7)]
 )
-def test_nothing_known_is_no_estimate(queue_scene: Scene) -> None:
+def test_nothing_known_is_no_estimate(queue_scene: SimulationInput) -> None:
     """No history, and no end or one in five hours: nothing is said, rather than invented."""
-    assert max(queue_scene.queued).ticket not in simulate(queue_scene, random.Random(1))
+    assert max(queue_scene.queued).id not in estimate_waits(queue_scene, random.Random(1))
 
 
 MEASURED = tuple(10.0 + n for n in range(30))
 BOTH = replace(KNOWN, borrowed_s=MEASURED)
 
 
-def lending(queue_scene: Scene) -> Scene:
+def lending(queue_scene: SimulationInput) -> SimulationInput:
     """The same, but for measurements instead of servers that hold the slices."""
     holdings = tuple(
         replace(holding, is_borrow=True, age_s=5.0) for holding in queue_scene.holdings
@@ -117,13 +119,13 @@ def lending(queue_scene: Scene) -> Scene:
     return replace(queue_scene, holdings=holdings)
 
 
-def borrowing(number: int) -> Waiting:
+def borrowing(number: int) -> WaitingTicket:
     return waiting(number)._replace(is_borrow=True)
 
 
 def test_each_kind_has_its_own_history() -> None:
     """A server behind measurements waits for seconds, a measurement behind servers for minutes."""
-    busy = scene(*[1800.0] * 7, lately=BOTH)
+    busy = scene(*[1800.0] * 7, history=BOTH)
     behind_servers = estimate(replace(busy, queued=(borrowing(1),)))
     assert estimate(lending(busy)).high_s < 40.0 < behind_servers.likely_s
     turns = estimate(replace(lending(busy), queued=tuple(map(borrowing, range(1, 22)))), 21)
@@ -132,7 +134,7 @@ def test_each_kind_has_its_own_history() -> None:
 
 def test_measurements_wait_no_longer_than_they_may_before_any_is_known() -> None:
     """A first class that borrows is told when its last measurement would be refused, at most."""
-    busy = lending(scene(*[1800.0] * 7, queued=0, lately=KNOWN))
+    busy = lending(scene(*[1800.0] * 7, queued=0, history=KNOWN))
     wait = estimate(replace(busy, queued=tuple(map(borrowing, range(1, 14)))), 13)
     assert wait.likely_s == wait.high_s == 3600.0
     assert "is not known yet" in wait.basis
@@ -143,7 +145,7 @@ def test_measurements_wait_no_longer_than_they_may_before_any_is_known() -> None
 def test_an_old_lease_ends_sooner() -> None:
     """A lease that has lasted nearly as long as any ever did frees its slice soon."""
     fresh, old = (
-        replace(scene(*[None] * 7, lately=KNOWN), holdings=busy_gpu(*[None] * 7, age_s=age_s)[1])
+        replace(scene(*[None] * 7, history=KNOWN), holdings=busy_gpu(*[None] * 7, age_s=age_s)[1])
         for age_s in (0.0, 3400.0)
     )
     assert estimate(old).likely_s < estimate(fresh).likely_s / 2
@@ -151,7 +153,7 @@ def test_an_old_lease_ends_sooner() -> None:
 
 def test_the_idle_may_go_sooner() -> None:
     """A lease that was warned for idleness is taken back in some futures, and not in all."""
-    queue_scene = scene(*[None] * 7, lately=KNOWN)
+    queue_scene = scene(*[None] * 7, history=KNOWN)
     idle = (replace(queue_scene.holdings[0], idle_end_s=30.0), *queue_scene.holdings[1:])
     wait = estimate(replace(queue_scene, holdings=idle))
     assert wait.low_s == 30.0
@@ -160,25 +162,25 @@ def test_the_idle_may_go_sooner() -> None:
 
 def test_no_measurement_waits_longer_than_it_may() -> None:
     """Its range ends where it would be refused; a server's has no such end."""
-    late = scene(*[None] * 7, lately=KNOWN, longest_wait_s=1000.0, usage=FairShareUsage(now=950.0))
+    late = scene(*[None] * 7, history=KNOWN, longest_wait_s=1000.0, usage=FairShareUsage(now=950.0))
     measurement = estimate(lending(replace(late, queued=(borrowing(1),))))
     assert measurement.high_s <= 50.0 < estimate(late).high_s
 
 
 def test_lighter_newcomers_are_reckoned_with() -> None:
     """Where others with less use keep coming, the heavy one's range reaches further."""
-    busy = replace(KNOWN, comers=(waiting(0),), every_s=120.0)
+    busy = replace(KNOWN, arrivals=(waiting(0),), interval_s=120.0)
     heavy = FairShareUsage(now=0.0, users={"u1": 9.0}, ageing_s=3000.0)
     alone, passed = (
-        estimate(scene(*[None] * 7, lately=lately, usage=heavy)) for lately in (KNOWN, busy)
+        estimate(scene(*[None] * 7, history=lately, usage=heavy)) for lately in (KNOWN, busy)
     )
     assert passed.likely_s > 2 * alone.likely_s
 
 
 def test_who_might_ask_is_told_too() -> None:
     """A shape that nobody asked for yet has an estimate: of whoever would ask now."""
-    busy = scene(*[900.0] * 7, queued=1, asking=frozenset({("1g.5gb",), ("7g.40gb",)}))
-    waits = simulate(replace(busy, lease_s=600.0), random.Random(1))
+    busy = scene(*[900.0] * 7, queued=1, prospective=frozenset({("1g.5gb",), ("7g.40gb",)}))
+    waits = estimate_waits(replace(busy, lease_s=600.0), random.Random(1))
     assert [waits[r].high_s for r in (1, ("1g.5gb",), ("7g.40gb",))] == [900.0, 900.0, 1500.0]
 
 
@@ -198,10 +200,10 @@ class Class:
         self.dice = random.Random(seed)
         self.lasts_s, self.every_s = lasts_s, every_s
         self.now, self.number = 0.0, 0
-        self.queued: list[Waiting] = []
-        self.live: list[tuple[float, int, float, Waiting, str, Placed]] = []
+        self.queued: list[WaitingTicket] = []
+        self.live: list[tuple[float, int, float, WaitingTicket, str, Placed]] = []
         self.lasted: list[float] = []
-        self.requests: list[Waiting] = []
+        self.requests: list[WaitingTicket] = []
         self.users: dict[str, float] = {}
         self.estimate_of: dict[int, tuple[WaitEstimate, float]] = {}
         self.estimates_and_waits: list[tuple[WaitEstimate, float]] = []
@@ -225,7 +227,7 @@ class Class:
         self.number += 1
         shape, size = self.dice.choice([("1g.5gb", 1)] * 5 + [("2g.10gb", 2), ("3g.20gb", 4)])
         user = f"u{min(39, int(self.dice.expovariate(1 / 12)))}"
-        request = Waiting(self.number, (shape,), self.now, "ml", user, size=size)
+        request = WaitingTicket(self.number, (shape,), self.now, "ml", user, size=size)
         self.queued.append(request)
         self.requests.append(request)
 
@@ -240,27 +242,27 @@ class Class:
         grant = next_grant(self.queued, [self._occupancy()], self._usage())
         if grant is None:
             return False
-        served = next(request for request in self.queued if request.ticket == grant.ticket)
+        served = next(request for request in self.queued if request.id == grant.ticket)
         self.queued.remove(served)
-        if served.ticket in self.estimate_of:
-            estimated_wait, asked_at = self.estimate_of.pop(served.ticket)
+        if served.id in self.estimate_of:
+            estimated_wait, asked_at = self.estimate_of.pop(served.id)
             self.estimates_and_waits.append((estimated_wait, self.now - asked_at))
         (choice,) = grant.choices
         new_slice = Placed(choice.profile, choice.placement)
         ends = self.now + self.lasts_s(self.dice)
-        heapq.heappush(self.live, (ends, served.ticket, self.now, served, choice.gpu, new_slice))
+        heapq.heappush(self.live, (ends, served.id, self.now, served, choice.gpu, new_slice))
         return True
 
     def _tell(self) -> None:
-        new = [r for r in self.queued if r.since == self.now and r.ticket % 3 == 0]
+        new = [r for r in self.queued if r.since == self.now and r.id % 3 == 0]
         if len(self.lasted) < 20 or not new:
             return
-        waits = simulate(self._scene(), random.Random(self.number))
-        for request in (request for request in new if request.ticket in waits):
-            self.estimate_of[request.ticket] = waits[request.ticket], self.now
+        waits = estimate_waits(self._scene(), random.Random(self.number))
+        for request in (request for request in new if request.id in waits):
+            self.estimate_of[request.id] = waits[request.id], self.now
 
-    def _scene(self) -> Scene:
-        lately = Lately(
+    def _scene(self) -> SimulationInput:
+        lately = RecentHistory(
             tuple(sorted(self.lasted[-200:])),
             tuple(self.requests[-200:]),
             self.now / len(self.requests),
@@ -269,8 +271,8 @@ class Class:
             Holding(((gpu_, on_gpu),), self.now - started_at, None)
             for _, _, started_at, _, gpu_, on_gpu in self.live
         )
-        queued = tuple(in_order(self.queued, self._usage()))
-        return Scene(
+        queued = tuple(queue_order(self.queued, self._usage()))
+        return SimulationInput(
             queued,
             (self._occupancy(),),
             holdings,
@@ -404,7 +406,7 @@ def test_history_is_used(world: World) -> None:
 
 def test_history_is_short(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """How long leases last is told by those that ended last, who comes by those that began last."""
-    monkeypatch.setattr(gather, "LATELY", 2)
+    monkeypatch.setattr(gather, "MOST_HISTORY", 2)
     leases = []
     for user in ("a", "b", "c"):
         leases.append(world.run(user))
@@ -412,9 +414,9 @@ def test_history_is_short(world: World, monkeypatch: pytest.MonkeyPatch) -> None
     for after_s, lease in ((0, leases[1]), (200, leases[2]), (500, leases[0])):
         world.pass_time(after_s)
         world.end(lease)
-    lately = gather.look(world.pool.view).lately
-    assert [round(lasted_s, -2) for lasted_s in lately.lasted_s] == [300, 1000]
-    assert [comer.user for comer in lately.comers] == ["b", "c"]
+    history = gather.gather_input(world.pool.view).history
+    assert [round(lasted_s, -2) for lasted_s in history.lasted_s] == [300, 1000]
+    assert [comer.user for comer in history.arrivals] == ["b", "c"]
 
 
 def test_slots_reserved_now_are_told_as_well(make_world: MakeWorld) -> None:

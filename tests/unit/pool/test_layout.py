@@ -13,16 +13,16 @@ from miglab_pool.gpu.geometry import Geometry, Placed
 from miglab_pool.gpu.simulated.geometry import model_geometry
 from miglab_pool.layouts.rules import (
     Change,
-    Kind,
+    LayoutRole,
     PartitionError,
     PresentSlice,
     arrange,
     arrangements,
-    change,
     is_possible,
-    only,
+    plan_change,
     resolve,
-    where,
+    restrict_geometry,
+    slice_key,
 )
 from miglab_pool.state.placement import GpuOccupancy, clash, place
 
@@ -38,7 +38,7 @@ def subsets() -> list[tuple[Placed, ...]]:
     for layout in ALL:
         for size in range(len(layout) + 1):
             for part in combinations(layout, size):
-                parts.setdefault(frozenset(map(where, part)), part)
+                parts.setdefault(frozenset(map(slice_key, part)), part)
     return list(parts.values())
 
 
@@ -46,13 +46,15 @@ EVERY_STATE = subsets()
 PARTITIONS = sorted({tuple(sorted(slice_.profile.name for slice_ in part)) for part in EVERY_STATE})
 partitions = st.sampled_from(PARTITIONS)
 states = st.sampled_from(EVERY_STATE)
-kinds = st.sampled_from((Kind.FREE, Kind.HELD, Kind.COMING, Kind.GRANTED, Kind.GOING))
+kinds = st.sampled_from(
+    (LayoutRole.FREE, LayoutRole.HELD, LayoutRole.COMING, LayoutRole.GRANTED, LayoutRole.GOING)
+)
 
 
 @st.composite
 def gpus(draw: st.DrawFn, with_fixed: bool = False) -> tuple[PresentSlice, ...]:
     """A GPU in any state, each slice free, held or on its way."""
-    some = st.sampled_from(list(Kind)) if with_fixed else kinds
+    some = st.sampled_from(list(LayoutRole)) if with_fixed else kinds
     return tuple(PresentSlice(n, slice_, draw(some)) for n, slice_ in enumerate(draw(states), 1))
 
 
@@ -99,8 +101,8 @@ def test_done_is_exactly_the_partition(
     part: tuple[Placed, ...], partition: tuple[str, ...]
 ) -> None:
     """A GPU with other slices is not done."""
-    present = tuple(PresentSlice(n, slice_, Kind.HELD) for n, slice_ in enumerate(part, 1))
-    assert change(A100, partition, present).is_done == (names(part) == partition)
+    present = tuple(PresentSlice(n, slice_, LayoutRole.HELD) for n, slice_ in enumerate(part, 1))
+    assert plan_change(A100, partition, present).is_done == (names(part) == partition)
 
 
 @given(gpus(with_fixed=True), partitions)
@@ -109,13 +111,13 @@ def test_a_change_is_whole_and_interrupts_nobody(
     present: tuple[PresentSlice, ...], partition: tuple[str, ...]
 ) -> None:
     """Every slice is accounted for once, no leased one is removed, what is made has room."""
-    plan = change(A100, partition, present)
-    parts = (plan.keeps, plan.comes, plan.removes, plan.drains, plan.goes, plan.fixed)
+    plan = plan_change(A100, partition, present)
+    parts = (plan.keeps, plan.comes, plan.removes, plan.drains, plan.goes, plan.immovable)
     assert sorted(slice_.number for part in parts for slice_ in part) == [i.number for i in present]
-    assert {slice_.kind for slice_ in plan.removes} <= {Kind.FREE}
-    assert {slice_.kind for slice_ in plan.fixed} <= {Kind.FIXED}
-    assert names(plan.wanted) == partition
-    stays = [slice_.placed for slice_ in present if slice_ not in plan.removes]
+    assert {slice_.role for slice_ in plan.removes} <= {LayoutRole.FREE}
+    assert {slice_.role for slice_ in plan.immovable} <= {LayoutRole.FIXED}
+    assert names(plan.target) == partition
+    stays = [slice_.placed_slice for slice_ in present if slice_ not in plan.removes]
     for new_slice in plan.ready:
         assert not any(clash(new_slice, other) for other in stays)
 
@@ -125,7 +127,8 @@ def step(present: tuple[PresentSlice, ...], plan: Change) -> tuple[PresentSlice,
     remaining = [slice_ for slice_ in present if slice_ not in plan.removes]
     number = max((slice_.number for slice_ in present), default=0)
     created = [
-        PresentSlice(number + n, new_slice, Kind.FREE) for n, new_slice in enumerate(plan.ready, 1)
+        PresentSlice(number + n, new_slice, LayoutRole.FREE)
+        for n, new_slice in enumerate(plan.ready, 1)
     ]
     return (*remaining, *created)
 
@@ -138,7 +141,7 @@ def test_applying_ends_conforming(
     """From any state, in whatever order leases end, the GPU comes to have its cut, and stays so."""
     states_before: list[tuple[PresentSlice, ...]] = []
     for _ in range(40):
-        plan = change(A100, partition, present)
+        plan = plan_change(A100, partition, present)
         if plan.is_done:
             break
         now = step(present, plan)
@@ -148,16 +151,18 @@ def test_applying_ends_conforming(
             assert now not in states_before  # no going in circles
             states_before.append(present)
             present = now
-    assert change(A100, partition, present).is_done
-    assert step(present, change(A100, partition, present)) == present
+    assert plan_change(A100, partition, present).is_done
+    assert step(present, plan_change(A100, partition, present)) == present
 
 
 def end_one(present: tuple[PresentSlice, ...], dice) -> tuple[PresentSlice, ...]:  # type: ignore[no-untyped-def]
     """One lease ends, or one slice that was on its way is there or gone."""
-    ending = dice.choice([slice_ for slice_ in present if slice_.kind is not Kind.FREE])
+    ending = dice.choice([slice_ for slice_ in present if slice_.role is not LayoutRole.FREE])
     remaining = tuple(slice_ for slice_ in present if slice_ is not ending)
-    arrives = {Kind.COMING: Kind.FREE, Kind.GRANTED: Kind.HELD}.get(ending.kind)
-    return remaining if arrives is None else (*remaining, replace(ending, kind=arrives))
+    arrives = {LayoutRole.COMING: LayoutRole.FREE, LayoutRole.GRANTED: LayoutRole.HELD}.get(
+        ending.role
+    )
+    return remaining if arrives is None else (*remaining, replace(ending, role=arrives))
 
 
 @given(gpus(with_fixed=True), partitions)
@@ -168,11 +173,15 @@ def test_placements_disturb_the_fewest(
     best = arrange(A100, partition, present)
 
     def cost(layout: tuple[Placed, ...]) -> tuple[int, int]:
-        fixed_slices = [slice_.placed for slice_ in present if slice_.kind is Kind.FIXED]
-        positions = {where(slice_) for slice_ in layout}
-        leased = [slice_ for slice_ in present if slice_.kind in (Kind.HELD, Kind.GRANTED)]
+        fixed_slices = [
+            slice_.placed_slice for slice_ in present if slice_.role is LayoutRole.FIXED
+        ]
+        positions = {slice_key(seat) for seat in layout}
+        leased = [
+            slice_ for slice_ in present if slice_.role in (LayoutRole.HELD, LayoutRole.GRANTED)
+        ]
         under = sum(any(clash(seat, other) for other in fixed_slices) for seat in layout)
-        return under, sum(slice_.where not in positions for slice_ in leased)
+        return under, sum(slice_.key not in positions for slice_ in leased)
 
     assert cost(best) == min(map(cost, arrangements(A100, partition)))
 
@@ -184,9 +193,9 @@ def test_only_its_shapes_on_its_placements(
 ) -> None:
     """While a layout is in force nothing is granted that it would have to drain."""
     seats = arrange(A100, partition, present)
-    live = tuple(slice_.placed for slice_ in present if slice_.kind is not Kind.FREE)
-    choices = place(profiles, [GpuOccupancy("a", only(A100, seats), live)])
+    live = tuple(slice_.placed_slice for slice_ in present if slice_.role is not LayoutRole.FREE)
+    choices = place(profiles, [GpuOccupancy("a", restrict_geometry(A100, seats), live)])
     for choice in choices or ():
-        assert (choice.placement.start, choice.profile.name) in set(map(where, seats))
+        assert (choice.placement.start, choice.profile.name) in set(map(slice_key, seats))
     free = [seat for seat in seats if not any(clash(seat, other) for other in live)]
     assert (choices is not None) == (not Counter(profiles) - Counter(names(tuple(free))))

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from miglab_pool.gpu.geometry import Placed
-from miglab_pool.state.placement import GpuOccupancy, Slot, clash, place, without
+from miglab_pool.state.placement import GpuOccupancy, Slot, clash, place, without_places
 from miglab_pool.state.slot_choice import FEW, SlotCandidate, choose_slots
 
 from .test_queue import A100, slice_at
@@ -25,7 +25,9 @@ def candidate(
     fixed_slices: tuple[Placed, ...] = (),
 ) -> SlotCandidate:
     live = (*leased, *in_slots, *fixed_slices)
-    return SlotCandidate(GpuOccupancy(gpu, A100, live, ready, fixed=fixed_slices), leased, in_slots)
+    return SlotCandidate(
+        GpuOccupancy(gpu, A100, live, ready, immovable=fixed_slices), leased, in_slots
+    )
 
 
 def test_unusable_and_full() -> None:
@@ -42,11 +44,11 @@ def test_unusable_and_full() -> None:
 def test_closed_to_others() -> None:
     """What is kept is neither free, warm, nor freed by a lease's end, for those who draw not."""
     occupancy = candidate("a", ready=(slice_at("1g.5gb", 0), slice_at("1g.5gb", 4))).occupancy
-    closed = without(occupancy, [slice_at("3g.20gb", 0)])
-    assert closed.fixed == (slice_at("3g.20gb", 0),)
+    closed = without_places(occupancy, [slice_at("3g.20gb", 0)])
+    assert closed.immovable == (slice_at("3g.20gb", 0),)
     assert closed.warm == (slice_at("1g.5gb", 4),)
     assert place(("7g.40gb",), [closed]) is None
-    assert without(occupancy, ()) is occupancy
+    assert without_places(occupancy, ()) is occupancy
 
 
 names = st.sampled_from(PLAIN)
@@ -87,17 +89,19 @@ def test_all_that_fit_and_none_over_another(
     """Every slice gets a seat exactly if all fit once the leases are over; seats never overlap."""
     slots = choose_slots(requests, candidates)
     names_requested = [name for names in requests for name in names]
-    bare = [GpuOccupancy(s.occupancy.gpu, A100, live=s.occupancy.fixed) for s in candidates]
+    bare = [GpuOccupancy(s.occupancy.gpu, A100, live=s.occupancy.immovable) for s in candidates]
     assert (len(slots) == len(names_requested)) == (place(names_requested, bare) is not None)
     for slot_a, slot_b in combinations(slots, 2):
-        assert slot_a.gpu != slot_b.gpu or not clash(slot_a.placed, slot_b.placed)
+        assert slot_a.gpu != slot_b.gpu or not clash(slot_a.placed_slice, slot_b.placed_slice)
     for slot in slots:
-        fixed_slices = next(s.occupancy.fixed for s in candidates if s.occupancy.gpu == slot.gpu)
-        assert not any(clash(slot.placed, slice_) for slice_ in fixed_slices)
+        fixed_slices = next(
+            s.occupancy.immovable for s in candidates if s.occupancy.gpu == slot.gpu
+        )
+        assert not any(clash(slot.placed_slice, slice_) for slice_ in fixed_slices)
     requested_counts = Counter(
         (request, name) for request, names in enumerate(requests) for name in names
     )
-    assert Counter((s.request, s.placed.profile.name) for s in slots) <= requested_counts
+    assert Counter((s.request, s.placed_slice.profile.name) for s in slots) <= requested_counts
 
 
 @settings(max_examples=2 * settings.default.max_examples)
@@ -122,7 +126,7 @@ def test_each_slot_is_the_best_that_is_left(
             for slice_ in (slice_at(profile.name, start) for start in profile.starts)
             if not any(
                 clash(slice_, other)
-                for other in (*candidate.occupancy.fixed, *_on(candidate, expected_slots))
+                for other in (*candidate.occupancy.immovable, *_on(candidate, expected_slots))
             )
         ]
         expected_slots += (
@@ -135,11 +139,11 @@ def test_each_slot_is_the_best_that_is_left(
 
 
 def _on(candidate: SlotCandidate, slots: list[Slot]) -> list[Placed]:
-    return [slot.placed for slot in slots if slot.gpu == candidate.occupancy.gpu]
+    return [slot.placed_slice for slot in slots if slot.gpu == candidate.occupancy.gpu]
 
 
 def _lying_on(candidate: SlotCandidate, slice_: Placed) -> tuple[int, ...]:
-    kinds = (candidate.drawn, candidate.leased)
+    kinds = (candidate.drawn_leases, candidate.leased)
     return tuple(sum(clash(slice_, other) for other in kind) for kind in kinds)
 
 

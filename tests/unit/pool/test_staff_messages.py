@@ -11,14 +11,14 @@ from sqlalchemy.dialects import sqlite
 from tests.pool_settings import changed
 from tests.refusals import because
 
-from miglab_api.staff import MINUTES_MAX, TEXT_MAX, MessageRequest, called
+from miglab_api.staff import MINUTES_MAX, TEXT_MAX, MessageRequest, display_name
 from miglab_api.tickets import borrower_of
 from miglab_api.wording import server_in_words
 from miglab_pool.ledger.rows import MessageRow
-from miglab_pool.ledger.tables import reading
+from miglab_pool.ledger.tables import open_read_only
 from miglab_pool.refused import Refused
 from miglab_pool.staff.actions import MESSAGES_MAX, is_for
-from miglab_pool.staff.log import Question, did, query, told
+from miglab_pool.staff.log import AuditQuery, build_select, describe_change, verb_phrase
 
 from .conftest import SETTINGS, World
 from .http.fakes import entry
@@ -154,8 +154,8 @@ def busy(world: World) -> None:
 
 
 def acts(world: World, **question_fields: Any) -> list[tuple[str, str]]:
-    entries = world.pool.staff.audit(Question(**question_fields))
-    return [(audit_entry.action, called(audit_entry.by)) for audit_entry in entries]
+    entries = world.pool.staff.audit(AuditQuery(**question_fields))
+    return [(audit_entry.action, display_name(audit_entry.by)) for audit_entry in entries]
 
 
 OPERATOR = "the operator of this host"
@@ -169,9 +169,9 @@ ALL = [
     [
         ({}, ALL),
         ({"limit": 2}, ALL[:2]),
-        ({"by": "ina"}, [ALL[1], ALL[4]]),
-        ({"by": "person:ina"}, [ALL[1], ALL[4]]),
-        ({"by": "in%"}, []),
+        ({"actor": "ina"}, [ALL[1], ALL[4]]),
+        ({"actor": "person:ina"}, [ALL[1], ALL[4]]),
+        ({"actor": "in%"}, []),
         ({"kind": "gpu"}, ALL[3:]),
         ({"kind": "lease", "target": "1"}, [ALL[2]]),
         ({"courses": ("vision",)}, [ALL[0], ALL[2]]),
@@ -196,7 +196,7 @@ def test_reading_waits_for_nobody(world: World) -> None:
         tx.pause("", INA, None)
         assert acts(world) == ALL
     assert acts(world) == [("resume", "ina"), *ALL]
-    with reading(world.ledger.path) as connection:  # what happens meanwhile is in no answer
+    with open_read_only(world.ledger.path) as connection:  # what happens meanwhile is in no answer
         count = "SELECT count(*) FROM tickets"
         before = connection.exec_driver_sql(count).scalar_one()
         world.ask("ada")
@@ -206,13 +206,13 @@ def test_reading_waits_for_nobody(world: World) -> None:
 def test_an_entry_says_everything(world: World) -> None:
     """When, who, what to what, from which state to which, why, and whose it was."""
     busy(world)
-    (entry,) = world.pool.staff.audit(Question(kind="lease"))
+    (entry,) = world.pool.staff.audit(AuditQuery(kind="lease"))
     assert entry.model_dump(exclude={"id"}) == {
         "at": 1_000_010.0, "by": JO, "action": "reclaim", "kind": "lease", "target": "1",
         "from_state": "running", "to_state": "warned", "reason": "Exam.", "course": "vision",
         "user": "ada",
     }  # fmt: skip
-    everything = world.pool.staff.audit(Question(is_all=True, kind="lease", limit=10**9))
+    everything = world.pool.staff.audit(AuditQuery(is_all=True, kind="lease", limit=10**9))
     assert [e.to_state for e in everything] == ["warned", "running", "attached", "granted"]
 
 
@@ -234,24 +234,24 @@ def test_what_students_do_in_jupyterlab_is_found_by_their_name(make_world: MakeW
     world.pool.leases.extend(lease.id, 60.0, "server:ada/lab")
     world.pool.leases.release(lease.id, "server:ada/lab", "done")
     world.pool.leases.release(other.id, "server:ada_/lab", "done")
-    entries = world.pool.staff.audit(Question(by="ada"))
-    assert [did(audit_entry.action, audit_entry.to_state) for audit_entry in entries] == [
+    entries = world.pool.staff.audit(AuditQuery(actor="ada"))
+    assert [verb_phrase(audit_entry.action, audit_entry.to_state) for audit_entry in entries] == [
         "made it releasing",
         "gave it more time",
     ]
-    assert len(world.pool.staff.audit(Question(by="ada_"))) == 1
+    assert len(world.pool.staff.audit(AuditQuery(actor="ada_"))) == 1
     assert acts(world) == []
     world.pool.staff.pause("Repairs.", INA)
     users = {
         audit_entry.kind: audit_entry.user
-        for audit_entry in world.pool.staff.audit(Question(is_all=True))
+        for audit_entry in world.pool.staff.audit(AuditQuery(is_all=True))
     }
     assert (users["lease"], users["pool"]) == ("ada", "")
 
 
 def test_the_audit_is_found_by_its_index(world: World) -> None:
     """What people did is not looked for among all that ever happened."""
-    statement = query(Question()).compile(dialect=sqlite.dialect())
+    statement = build_select(AuditQuery()).compile(dialect=sqlite.dialect())
     plan = world.ledger.connection.exec_driver_sql(
         f"EXPLAIN QUERY PLAN {statement}", tuple(statement.params.values())
     ).all()
@@ -269,7 +269,7 @@ def test_the_audit_is_found_by_its_index(world: World) -> None:
 )  # fmt: skip
 def test_how_people_are_called(principal: str, name: str) -> None:
     """By their own name, or by what they are."""
-    assert called(principal) == name
+    assert display_name(principal) == name
 
 
 @pytest.mark.parametrize(
@@ -297,4 +297,4 @@ def test_who_did_what_in_words(transition: tuple[str, str, str, str], expected: 
     """A clause for the person who comes second."""
     principal, action, to_state, reason = transition
     last = entry(1, at=0.0, by=principal, action=action, to_state=to_state, reason=reason)
-    assert told(last, 60.0) == expected
+    assert describe_change(last, 60.0) == expected

@@ -25,7 +25,7 @@ from miglab_api.leases import (
 )
 from miglab_api.staff import ActionRequest, MessageRequest
 from miglab_api.tickets import TicketState
-from miglab_hub.service.process import rules_of
+from miglab_hub.service.process import access_rules
 from miglab_hub.settings.lab_toml import load
 from miglab_pool.http.access.principal import Principal, PrincipalKind
 from miglab_pool.http.errors import REASONS, DeniedError
@@ -118,7 +118,7 @@ class ReclaimerLab:
             Submissions(folder / "jobs.sqlite", "miglab"), self.settings.slurm_site, sweeps=False
         )
         self.door = SlurmDoor(self.settings, lambda: self.at)
-        self.reclaimer = Reclaimer(rules_of(self.settings), self.board, clock=lambda: self.at)
+        self.reclaimer = Reclaimer(access_rules(self.settings), self.board, clock=lambda: self.at)
 
     def look(self, *jobs: SlurmJob, after_s: float = 0.0) -> None:
         """A round, on a cluster with these jobs."""

@@ -18,7 +18,7 @@ from miglab_pool.ledger import people
 from miglab_pool.reclaim.activity import Activity, SignalBoard
 from miglab_pool.settings import Course, PoolSettings
 from miglab_pool.settings import Pool as PoolTable
-from miglab_pool.staff.log import Question
+from miglab_pool.staff.log import AuditQuery
 
 from .conftest import as_, visiting
 from .fakes import ACCESS, BOOK, SECRET, FakeTokens
@@ -87,7 +87,7 @@ class ClassLab:
 
     def looks(self) -> list[tuple[str, str]]:
         """Who is in the log as having looked, and how."""
-        entries = self.world.pool.staff.audit(Question())
+        entries = self.world.pool.staff.audit(AuditQuery())
         return [
             (audit_entry.by, audit_entry.action)
             for audit_entry in entries
@@ -145,8 +145,8 @@ async def test_what_is_told_is_kept_and_ages(lab: ClassLab) -> None:
     lab.world.pass_time(181)
     assert (await lab.rows())["alice"]["presence"] == "absent"
     lab.world.crash()  # what was heard is forgotten with the process, what was told is not
-    again = lab.world.pool.roster.shared("ml")
-    assert (again.told, len(again.experiments["alice"])) == ({"alice"}, 2)
+    again = lab.world.pool.roster.progress_of("ml")
+    assert (again.readers, len(again.experiments["alice"])) == ({"alice"}, 2)
 
 
 @pytest.mark.parametrize(
@@ -246,14 +246,14 @@ async def test_what_is_old_or_shared_no_longer_goes(lab: ClassLab) -> None:
     await lab.read_the_notice()
     await lab.report_progress({**DONE, "minute": int(lab.world.at // 60)})
     lab.world.pass_time(29 * 86_400)
-    assert lab.world.pool.roster.drop_old(30) == 0
+    assert lab.world.pool.roster.delete_old(30) == 0
     lab.world.pass_time(2 * 86_400)
-    assert lab.world.pool.roster.drop_old(30) == 2
+    assert lab.world.pool.roster.delete_old(30) == 2
     assert (await lab.rows())["alice"]["experiments"] is None
     await lab.read_the_notice()
     lab.share_nothing()
     assert lab.world.pool.delete_old() > 0
-    assert lab.world.pool.roster.shared("ml").told == frozenset()
+    assert lab.world.pool.roster.progress_of("ml").readers == frozenset()
 
 
 async def test_the_hub_is_asked_once_a_minute() -> None:
@@ -284,10 +284,10 @@ async def test_progress_goes_with_the_person(lab: ClassLab) -> None:
     """It is told to whoever asks what is kept of them, and erased, not made nobody's."""
     await lab.read_the_notice()
     await lab.report_progress(DONE)
-    with people.opened(lab.world.folder / "ledger.sqlite") as ledger:
-        people.know(ledger, set())
-        assert [row["experiment"] for row in people.kept_of(ledger, "alice")["progress"]] == [
+    with people.open_ledger(lab.world.folder / "ledger.sqlite") as ledger:
+        people.register_targets(ledger, set())
+        assert [row["experiment"] for row in people.personal_rows(ledger, "alice")["progress"]] == [
             "", "T-1"
         ]  # fmt: skip
         assert people.forget(ledger, "alice", "forgotten-1")["progress"] == 2
-        assert "progress" not in people.kept_of(ledger, "forgotten-1")
+        assert "progress" not in people.personal_rows(ledger, "forgotten-1")

@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from tests.pool_settings import changed
 from tests.unit.pool.conftest import SETTINGS, SHAPES, World
 
-from miglab_pool.reservations.promises import of_week
+from miglab_pool.reservations.certainty import week_outlooks
 from miglab_pool.reservations.slots import slots_of
 from miglab_pool.schedule import Schedule, window
 from miglab_pool.settings import Course, PoolSettings
@@ -227,7 +227,7 @@ def test_the_calendar_says_it(lab: PromisedLab) -> None:
     """Each date of a weekly one by itself: this week some are missing, next week none."""
     lab.fill(7)
     reservation = lab.reserve(10, "1g.5gb", NINE, weekdays=("tue",))
-    outlooks = of_week(lab.world.pool.view, NINE - DAY_S, NINE + 8 * DAY_S)
+    outlooks = week_outlooks(lab.world.pool.view, NINE - DAY_S, NINE + 8 * DAY_S)
     assert outlooks == {(reservation["id"], NINE): "7 of 10 at 09:00 UTC."}
 
 
@@ -325,7 +325,7 @@ def test_a_class_takes_no_slot_from_its_own_members(lab: PromisedLab) -> None:
         for row in gpu.slices
         if row.lease == lease.id
     ]
-    slots = [(slot.gpu, slot.placed) for slot in slots_of(view)[1]]
+    slots = [(slot.gpu, slot.placed_slice) for slot in slots_of(view)[1]]
     assert len(leased_slices) == 1 and len(slots) == 12
     assert leased_slices[0] not in slots
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from miglab_api.leases import WarningKind
-from miglab_hub.service.process import rules_of
+from miglab_hub.service.process import access_rules
 from miglab_hub.settings.lab_toml import Settings
 from miglab_pool.reclaim.activity import HOLDING_MIB, NEVER, Activity, Known, Reading, judge
 from miglab_pool.reclaim.policy import (
@@ -460,7 +460,9 @@ def test_settings_become_rules() -> None:
     table = {"dry_run": True, "idle_s": 50, "idle_wanted_s": 20, "unused_s": 70, "stale_s": 30}
     lab = {"timezone": "Europe/Berlin", "maintenance": ["tue 06:00-08:00"]}
     courses = {"everyone": {"shapes": ["cpu"]}}
-    rules = rules_of(Settings.model_validate({"reclaim": table, "lab": lab, "courses": courses}))
+    rules = access_rules(
+        Settings.model_validate({"reclaim": table, "lab": lab, "courses": courses})
+    )
     assert rules.limits == Reclaim(**table)
     assert closed_now(rules.maintenance, at(5)) and not closed_now(rules.maintenance, at(7))
 
@@ -471,4 +473,4 @@ def test_only_real_gpus_are_believed_to_show_who_computes(
 ) -> None:
     """The rules of a lab know which GPUs it has."""
     tables = {"gpus": gpus, "courses": {"everyone": {"shapes": ["cpu"]}}}
-    assert rules_of(Settings.model_validate(tables)).shows_holders is shows
+    assert access_rules(Settings.model_validate(tables)).shows_holders is shows

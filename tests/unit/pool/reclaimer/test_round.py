@@ -19,7 +19,7 @@ from miglab_api.leases import (
     Signals,
     WarningKind,
 )
-from miglab_pool.leases.views import Case
+from miglab_pool.leases.views import LeaseCase
 from miglab_pool.reclaim.activity import Activity, SignalBoard
 from miglab_pool.reclaim.policy import Decision, Rules
 from miglab_pool.reclaim.round import READING_LIVES_S, Explanation, Reclaimer
@@ -198,7 +198,7 @@ def test_what_each_lease_was_doing(lab: ReclaimWorld) -> None:
     }
     looked = {
         activity.lease: activity
-        for activity in lab.pool.usage_facts(lab.at - 86400, lab.at + 86400).looked
+        for activity in lab.pool.usage_facts(lab.at - 86400, lab.at + 86400).observed_days
     }
     assert looked[active.id].active_s > 600 and looked[active.id].idle_s == 0
     assert looked[idle.id].idle_s > 600
@@ -412,7 +412,7 @@ def test_one_that_changed_does_not_hold_up_the_others(
     first, other = lab.run("ada"), lab.run("bob")
     lease_ids: list[int] = []
 
-    def looked(_pool: object, case: Case, _needed: str) -> None:
+    def looked(_pool: object, case: LeaseCase, _needed: str) -> None:
         lease_ids.append(case.lease.id)
         raise Refused("stale-lease", "It changed.")
 
