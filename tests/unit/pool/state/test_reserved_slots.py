@@ -6,12 +6,11 @@ from itertools import combinations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.pool.queue.test_queue import A100, slice_at
 
 from miglab_pool.gpu.geometry import Placed
 from miglab_pool.state.placement import GpuOccupancy, Slot, clash, place, without_places
 from miglab_pool.state.slot_choice import FEW, SlotCandidate, choose_slots
-
-from .test_queue import A100, slice_at
 
 ALL = [profile.name for profile in A100.profiles]
 PLAIN = [profile.name for profile in A100.profiles if profile.is_plain]
