@@ -25,7 +25,7 @@ from miglab_hub.settings.keys import reference
 from miglab_hub.settings.lab_toml import settings_model
 from miglab_pool.http import management_app, student_app
 from miglab_pool.http.access.dependencies import Needs
-from miglab_pool.http.access.principal import DOES, Reach, Right, Role, reach
+from miglab_pool.http.access.principal import RIGHT_PHRASES, Reach, Right, Role, reach
 from miglab_pool.http.errors import REASONS
 from miglab_pool.http.metrics import Metrics
 from miglab_spawner import refusals as spawner_refusals
@@ -198,7 +198,7 @@ def rights() -> str:
     for each in Right:
         reaches = {role: found for role in Role if (found := reach(each, role))}
         who = "; ".join(f"{role.value}{SIGNS[found]}" for role, found in reaches.items())
-        lines.append(f"| `{each.value}` | {DOES[each]} | {who or 'the spawner alone'} |")
+        lines.append(f"| `{each.value}` | {RIGHT_PHRASES[each]} | {who or 'the spawner alone'} |")
     return "\n".join(lines)
 
 

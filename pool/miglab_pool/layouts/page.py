@@ -356,7 +356,7 @@ async def apply(request: ApplyRequest, principal: Partitioner, runner: Runner) -
 
     def decision(pool: Pool) -> Applied:
         _check_rights(pool, principal, pool.layouts.diff(asked).gpus)
-        found = pool.layouts.apply(asked, principal.by, request.reason, request.anyway)
+        found = pool.layouts.apply(asked, principal.actor, request.reason, request.anyway)
         warned = tuple(_ask_back(pool, principal, found.gpus, request)) if request.now else ()
         now = pool.layouts.diff(asked) if warned else found
         return Applied(
@@ -388,7 +388,7 @@ def _ask_back(
         reason = request.reason or f"GPU {gpu.index} is cut anew, as {gpu.layout}"
         for drain in gpu.drains:
             if _may_end(pool, principal, drain):
-                pool.staff.reclaim(drain.lease, reason, principal.by, request.warning_s)
+                pool.staff.reclaim(drain.lease, reason, principal.actor, request.warning_s)
                 yield drain.lease
 
 
