@@ -21,7 +21,7 @@ from miglab_api.scopes import SERVICE
 from miglab_hub import lab_secrets
 from miglab_hub.errors import StartError
 from miglab_hub.settings.lab_toml import Settings, load
-from miglab_pool.http.access.auth import bearer
+from miglab_pool.http.access.auth import bearer_token
 from miglab_pool.http.access.hub_tokens import HubAccess, HubTokens
 from miglab_pool.http.connection_limits import (
     PortInUseError,
@@ -30,7 +30,7 @@ from miglab_pool.http.connection_limits import (
     management_limits,
     raise_descriptor_limit,
     serve,
-    students_limits,
+    student_limits,
 )
 from miglab_pool.reclaim.policy import Rules
 from miglab_pool.state.lock import AlreadyRunning, PoolLock
@@ -141,11 +141,11 @@ async def serve_apps(
     tokens: HubTokens = student.state.tokens
 
     def server_of_request(request: HTTPConnection) -> str | None:
-        return tokens.known(bearer(request))
+        return tokens.known(bearer_token(request))
 
     listeners = (
         listener(management, management_limits(descriptors, management.state.sign_in.known)),
-        listener(student, students_limits(descriptors, server_of_request)),
+        listener(student, student_limits(descriptors, server_of_request)),
     )
     await serve(list(zip(listeners, sockets, strict=True)), stop)
 
