@@ -24,16 +24,16 @@ from miglab_hub.settings.lab_toml import Settings
 from miglab_hub.sign_in import open_sign_in_notice
 from miglab_pool.gpu.readings import DriverMissing, GpuError, GpuHung, GpuLost, GpuMissing
 from miglab_pool.gpu.watched import WatchedDriver, open_watched
-from miglab_pool.hub_answers import HubMisunderstood, base_url_in, json_of
+from miglab_pool.hub_answers import HubMisunderstood, hub_base_url, json_body
 from miglab_pool.settings import Gpus
 from miglab_pool.worker.health_findings import (
     GPU_IS_LOST,
     GPU_IS_MISSING,
     HealthFinding,
     fine,
-    judged,
-    of_gpu,
-    of_pool,
+    fine_or_wrong,
+    gpu_findings,
+    pool_findings,
     wrong,
 )
 
@@ -87,7 +87,7 @@ def examine_files(settings: Settings) -> Iterator[HealthFinding]:
         return
     is_writable = os.access(settings.state, os.W_OK)
     observation = f"{settings.state}{'' if is_writable else ' is not writable'}"
-    yield judged("state", is_writable, observation, "make the lab's user its owner")
+    yield fine_or_wrong("state", is_writable, observation, "make the lab's user its owner")
     for file in (settings.pool_secret, settings.service_token, settings.proxy_token):
         yield _examine_secret(file)
 
@@ -109,7 +109,7 @@ def examine_disk(settings: Settings) -> Iterator[HealthFinding]:
     free_gib = shutil.disk_usage(folder).free / 2**30
     observation = f"{free_gib:.1f} GiB free in {folder}"
     advice = f"free some space: a lab needs at least {LEAST_FREE_GIB:.0f} GiB"
-    yield judged("disk", free_gib >= LEAST_FREE_GIB, observation, advice)
+    yield fine_or_wrong("disk", free_gib >= LEAST_FREE_GIB, observation, advice)
 
 
 def examine_sign_in(settings: Settings) -> Iterator[HealthFinding]:
@@ -123,13 +123,13 @@ def examine_hub(settings: Settings) -> Iterator[HealthFinding]:
     try:
         token = settings.service_token.read_text().strip()
         with _hub_client(token) as hub:
-            base_url = base_url_in(hub.get(f"{settings.hub_url}/"))
+            base_url = hub_base_url(hub.get(f"{settings.hub_url}/"))
             api = f"{settings.hub_url}{base_url}hub/api"
-            version = json_of(hub.get(f"{api}/"))["version"]
+            version = json_body(hub.get(f"{api}/"))["version"]
             yield fine("hub", f"JupyterHub {version} at {settings.hub_url}{base_url}")
-            yield _examine_pool_scopes(json_of(hub.get(f"{api}/user")))
+            yield _examine_pool_scopes(json_body(hub.get(f"{api}/user")))
             if not settings.is_on_slurm:
-                yield _examine_server_tokens(json_of(hub.get(f"{api}/miglab/tokens")))
+                yield _examine_server_tokens(json_body(hub.get(f"{api}/miglab/tokens")))
     except OSError as error:
         yield wrong("hub", f"unknown: {error}", "start the lab once: ./lab up")
     except httpx.HTTPError as error:
@@ -154,7 +154,7 @@ def _examine_pool_scopes(whoami: dict[str, Any]) -> HealthFinding:
     observation = (
         f"the pool service lacks {', '.join(lacking)}" if lacking else "has all its scopes"
     )
-    return judged("pool's role", not lacking, observation, USE_SET_UP)
+    return fine_or_wrong("pool's role", not lacking, observation, USE_SET_UP)
 
 
 def _examine_server_tokens(answer: dict[str, Any]) -> HealthFinding:
@@ -222,7 +222,7 @@ def _examine_gpu(driver: WatchedDriver, gpus: Gpus, uuid: str) -> ExaminedGpu:
         info = driver.info(uuid)
         may_have_slices = info.mig is True or (info.mig is None and bool(info.geometry.profiles))
         is_whole = gpus.wants_whole(uuid, info.index)
-        findings = list(of_gpu(info, driver.health(uuid), is_whole=is_whole))
+        findings = list(gpu_findings(info, driver.health(uuid), is_whole=is_whole))
     except DriverMissing:
         raise
     except GpuError as error:
@@ -252,4 +252,4 @@ def examine_pool(settings: Settings) -> Iterator[HealthFinding]:
     except (StartError, OSError) as error:
         yield wrong("pool", str(error), "start the lab, or see the pool's log in the state folder")
         return
-    yield from of_pool(snapshot, health, contradictions)
+    yield from pool_findings(snapshot, health, contradictions)

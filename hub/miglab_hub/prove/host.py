@@ -111,7 +111,7 @@ def _cdi_problems(version: str, info: dict[str, Any]) -> list[str]:
     )
 
     findings = examine_engine_settings(version, info)
-    return [finding.found for finding in findings if finding.subject == CDI]
+    return [finding.observation for finding in findings if finding.subject == CDI]
 
 
 def _specification(file: Path) -> dict[str, Any]:
