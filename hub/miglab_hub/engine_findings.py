@@ -50,7 +50,7 @@ class Toolkit:
     settings: dict[str, Any]
 
     @classmethod
-    def of(cls, output: str) -> Self:
+    def parse(cls, output: str) -> Self:
         """Parse the output of `TRIAL`.
 
         Raises:
@@ -158,7 +158,7 @@ def examine_toolkit(settings: Settings) -> Iterator[HealthFinding]:
         )
         with closing(client):
             output = run_trial(client, settings.servers.image)
-        yield from examine_toolkit_facts(Toolkit.of(output))
+        yield from examine_toolkit_facts(Toolkit.parse(output))
     except tomllib.TOMLDecodeError as error:
         yield wrong("toolkit", f"{TOOLKIT_SETTINGS}: {error}", "correct it, or remove it")
     except docker.errors.APIError as error:

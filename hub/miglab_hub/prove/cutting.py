@@ -57,7 +57,7 @@ class Cycles:
         counts = f"{len(self.created)} slices made, {len(self.destroyed)} destroyed"
         return "; ".join([counts, *self.errors])
 
-    def plus(self, other: "Cycles") -> "Cycles":
+    def add(self, other: "Cycles") -> "Cycles":
         """Return the sum of two results."""
         return Cycles(
             self.created + other.created,
@@ -206,7 +206,7 @@ def add_cycles(series: Sequence[Cycles]) -> Cycles:
     """Add the results of several series."""
     total = Cycles()
     for cycles in series:
-        total = total.plus(cycles)
+        total = total.add(cycles)
     return total
 
 

@@ -53,7 +53,7 @@ def try_host_program(trial: Trial) -> Iterator[LineAnswer]:
         raise CannotTry("PyTorch is not installed here")
     uuid = _idle_gpu(trial)
     torch_facts = read_torch_facts(trial, uuid)
-    with _running(uuid, 3 * trial.pace.program_s) as program:
+    with _running_program(uuid, 3 * trial.pace.program_s) as program:
         is_listed = wait_until(
             lambda: program.pid in pids(trial.driver.gpu_usage(uuid).processes),
             trial.pace.program_s,
@@ -122,7 +122,7 @@ def _idle_gpu(trial: Trial) -> str:
 
 
 @contextmanager
-def _running(uuid: str, limit_s: float) -> Iterator["subprocess.Popen[str]"]:
+def _running_program(uuid: str, limit_s: float) -> Iterator["subprocess.Popen[str]"]:
     program = subprocess.Popen(
         [sys.executable, "-c", HOLDING_PROGRAM],
         env=_environment(uuid),

@@ -37,7 +37,7 @@ class Quantiles:
     greatest: float
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> Self:
+    def from_values(cls, values: Sequence[float]) -> Self:
         """Return the quantiles of at least one value, by the nearest rank."""
         ranked = sorted(values)
 
@@ -78,7 +78,9 @@ class LineAnswer:
         facts: Mapping[str, Any] = NOTHING,
     ) -> Self:
         """Return the answer of a tried line; series without a value are left out."""
-        quantiles = {name: Quantiles.of(series) for name, series in figures.items() if series}
+        quantiles = {
+            name: Quantiles.from_values(series) for name, series in figures.items() if series
+        }
         return cls(
             line, LineVerdict.YES if holds else LineVerdict.NO, result, quantiles, dict(facts)
         )

@@ -99,12 +99,12 @@ def _borrow_from_pool(pool: PoolApi) -> dict[str, str]:
 
 def _borrow_by_lock(driver: WatchedProofDriver, folder: ProofFolder) -> dict[str, str]:
     """Write empty GPUs into the record; return why the others may not be used."""
-    barred = occupied(driver)
+    barred = occupied_gpus(driver)
     folder.write(new_record(uuid for uuid in driver.uuids if uuid not in barred))
     return barred
 
 
-def occupied(driver: WatchedProofDriver) -> dict[str, str]:
+def occupied_gpus(driver: WatchedProofDriver) -> dict[str, str]:
     """Return why GPUs may not be partitioned, by what NVML shows alone."""
     infos, unread = read_gpus(driver)
     slices_by_gpu = existing_slices(infos, driver.slices)

@@ -48,7 +48,7 @@ def check_geometry(trial: Trial) -> Iterator[LineAnswer]:
     differences: dict[str, list[str]] = {}
     unknown = []
     for info in trial.infos.values():
-        simulated = _simulated(info)
+        simulated = _simulated_geometry(info)
         if simulated is None:
             unknown.append(info.name)
         else:
@@ -65,7 +65,7 @@ def check_geometry(trial: Trial) -> Iterator[LineAnswer]:
     )
 
 
-def _simulated(info: GpuInfo) -> Geometry | None:
+def _simulated_geometry(info: GpuInfo) -> Geometry | None:
     try:
         return simulated_geometry(info.name)
     except ImportError as error:
@@ -131,19 +131,21 @@ def time_lookup(trial: Trial) -> Iterator[LineAnswer]:
     """Measure how long finding a GPU takes, one by one and all at once."""
     _check_any(trial)
     times = [time for uuid in trial.infos for time in _look_up(trial, uuid)]
-    yield _timed(trial, "lookup", times)
+    yield _lookup_answer(trial, "lookup", times)
     if len(trial.infos) < 2:
         raise CannotTry("there is only one GPU")
     with ThreadPoolExecutor(len(trial.infos)) as threads:
         series = threads.map(lambda uuid: _look_up(trial, uuid), trial.infos)
-        yield _timed(trial, "lookup-at-once", [time for of_gpu in series for time in of_gpu])
+        yield _lookup_answer(
+            trial, "lookup-at-once", [time for of_gpu in series for time in of_gpu]
+        )
 
 
 def _look_up(trial: Trial, uuid: str) -> list[CallTimes]:
     return [trial.driver.ask(uuid, lambda d: d.look_up(uuid)) for _ in trial.pace.lookups]
 
 
-def _timed(trial: Trial, line: str, times: list[CallTimes]) -> LineAnswer:
+def _lookup_answer(trial: Trial, line: str, times: list[CallTimes]) -> LineAnswer:
     figures = milliseconds(times)
     longest_s = max(time.total_s for time in times)
     result = f"{len(times)} times on {len(trial.infos)} GPU, at most {1000 * longest_s:.1f} ms"

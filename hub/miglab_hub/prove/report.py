@@ -81,7 +81,7 @@ def write_report(report: Report, file: Path, gpus: Sequence[str], names: Iterabl
     redaction = Redaction(gpus, [*names, *names_of_host()])
     values = report.as_values()
     for line in values["lines"]:
-        line.update({key: redaction.of(line[key]) for key in ("result", "facts")})
+        line.update({key: redaction.redact(line[key]) for key in ("result", "facts")})
     text = json.dumps(values, indent=1, ensure_ascii=False)
     file.write_text(f"{text}\n", encoding="utf-8")
 
@@ -110,17 +110,17 @@ class Redaction:
         pattern = "|".join(map(re.escape, long_names))
         self._names = re.compile(rf"(?<!\w)(?:{pattern})(?!\w)") if pattern else None
 
-    def of(self, value: Any) -> Any:
+    def redact(self, value: Any) -> Any:
         """Return a value with its texts redacted; a mapping's keys too."""
         if isinstance(value, str):
-            return self._text(value)
+            return self._redact_text(value)
         if isinstance(value, Mapping):
-            return {self.of(str(key)): self.of(of_key) for key, of_key in value.items()}
+            return {self.redact(str(key)): self.redact(of_key) for key, of_key in value.items()}
         if isinstance(value, list | tuple | set | frozenset):
-            return [self.of(item) for item in value]
+            return [self.redact(item) for item in value]
         return value
 
-    def _text(self, text: str) -> str:
+    def _redact_text(self, text: str) -> str:
         text = MIG_UUID.sub("MIG-…", text)
         text = GPU_UUID.sub(lambda uuid: self._numbers.get(uuid[0], "GPU-…"), text)
         for pattern, substitute in OTHERS:

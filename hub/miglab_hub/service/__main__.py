@@ -31,7 +31,7 @@ from miglab_hub.service.process import (
     hub_client,
     locked_sockets,
     make_access,
-    private,
+    read_private_file,
     serve_apps,
 )
 from miglab_hub.settings.lab_toml import Settings
@@ -145,7 +145,7 @@ def assemble(settings: Settings) -> ServiceParts:
     reclaimer = Reclaimer(access_rules(settings), board, metrics.reclaimed)
     end_servers = _end_servers(ServerEnder(hub, time.time), metrics)
     runner = PoolRunner(pool, metrics, _times(settings), end_servers, reclaimer)
-    sign_in = SignIn(access, private(settings.pool_secret), settings.role_book())
+    sign_in = SignIn(access, read_private_file(settings.pool_secret), settings.role_book())
     management = _management(settings, runner, sign_in, CourseMembers(hub).of)
     server_tokens = HubTokens(make_access(settings, STUDENT_CACHE_S), SERVER_TOKEN)
     student = student_app(

@@ -161,7 +161,7 @@ def access_rules(settings: Settings) -> Rules:
     )
 
 
-def private(path: Path) -> str:
+def read_private_file(path: Path) -> str:
     """Return a secret from a file that only its owner may read.
 
     Raises:
@@ -181,7 +181,7 @@ def make_access(settings: Settings, cache_s: int = 30) -> HubAccess:
         hub_prefix=f"{settings.lab.base_url}hub/",
         prefix=settings.service_prefix,
         service=SERVICE,
-        token=private(settings.service_token),
+        token=read_private_file(settings.service_token),
         cache_s=cache_s,
         hub_origin=settings.lab.subdomain_host,
         origin=settings.service_origin,

@@ -16,7 +16,7 @@ from miglab_hub.service.process import (
     hub_client,
     locked_sockets,
     make_access,
-    private,
+    read_private_file,
     serve_apps,
 )
 from miglab_hub.settings.lab_toml import Settings
@@ -61,7 +61,7 @@ async def _serve(settings: SlurmSettings, sockets: tuple[socket.socket, socket.s
         Reclaimer(access_rules(settings), board),
         ServerEnder(hub, time.time),
     )
-    sign_in = SignIn(access, private(settings.pool_secret), settings.role_book())
+    sign_in = SignIn(access, read_private_file(settings.pool_secret), settings.role_book())
     server_tokens = HubTokens(make_access(settings, STUDENT_CACHE_S), SERVER_TOKEN)
     student = student_app(
         runner,

@@ -6,7 +6,7 @@ import pytest
 
 from miglab_bench.harness.processes import free_ports
 from miglab_hub.service.__main__ import main
-from miglab_hub.service.process import private
+from miglab_hub.service.process import read_private_file
 from miglab_hub.settings.lab_toml import load
 from miglab_pool.http.connection_limits import bind
 
@@ -45,6 +45,6 @@ def test_a_secret_that_others_can_read(tmp_path: Path) -> None:
     file.write_text("s" * 32)
     file.chmod(0o640)
     with pytest.raises(PermissionError, match="read by others"):
-        private(file)
+        read_private_file(file)
     file.chmod(0o600)
-    assert private(file) == "s" * 32
+    assert read_private_file(file) == "s" * 32

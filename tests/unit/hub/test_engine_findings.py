@@ -70,7 +70,7 @@ def trial_of(version: str, settings: str = "") -> Toolkit:
     version_line = (
         f"NVIDIA Container Runtime Hook version {version}\ncommit: 4a2\n" if version else ""
     )
-    return Toolkit.of(f"{version_line}{SETTINGS_FOLLOW}\n{settings}")
+    return Toolkit.parse(f"{version_line}{SETTINGS_FOLLOW}\n{settings}")
 
 
 @pytest.mark.parametrize(

@@ -341,8 +341,10 @@ def test_a_call_may_take_longer_than_in_the_pool(settings: Settings) -> None:
 
 def test_quantiles_are_of_the_series() -> None:
     """By the nearest rank: each is a value that was measured."""
-    assert Quantiles.of([3.0]) == Quantiles(1, 3.0, 3.0, 3.0, 3.0, 3.0)
-    assert Quantiles.of([float(n) for n in range(10, -1, -1)]) == Quantiles(11, 0, 1, 5, 9, 10)
+    assert Quantiles.from_values([3.0]) == Quantiles(1, 3.0, 3.0, 3.0, 3.0, 3.0)
+    assert Quantiles.from_values([float(n) for n in range(10, -1, -1)]) == Quantiles(
+        11, 0, 1, 5, 9, 10
+    )
 
 
 def test_rounds_end_in_time() -> None:
@@ -372,7 +374,7 @@ SECRETS = {
 def test_what_identifies_a_site_is_replaced(text: str, redacted: str) -> None:
     """In every text, keys included; what says something about the driver stays."""
     redaction = Redaction([UUID], ["gpu7.cs.example.edu"])
-    assert redaction.of({text: [text, 7, None]}) == {redacted: [redacted, 7, None]}
+    assert redaction.redact({text: [text, 7, None]}) == {redacted: [redacted, 7, None]}
 
 
 # -- docs ----------------------------------------------------------------------------------------
