@@ -212,7 +212,7 @@ async def page(request: Request, principal: Principal) -> str:
         if len(entries) > ROWS_SHOWN
         else "",
         newest=_log_address(filters, ""),
-        csv_text=urlencode(csv_parameters(filters, zone, LIMIT_MAX)),
+        sheet=urlencode(csv_parameters(filters, zone, LIMIT_MAX)),
         most=LIMIT_MAX,
         kinds=KINDS,
         courses=sorted(request.app.state.sign_in.book.courses if courses is None else courses),

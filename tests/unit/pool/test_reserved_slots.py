@@ -68,7 +68,12 @@ def candidates(draw: st.DrawFn) -> list[SlotCandidate]:
     """One or two GPUs with slices of every kind, none over another."""
     gpus = []
     for gpu in ("a", "b")[: draw(st.integers(1, 2))]:
-        kinds: dict[str, list[Placed]] = {"leased": [], "drawn": [], "ready": [], "fixed": []}
+        kinds: dict[str, list[Placed]] = {
+            "leased": [],
+            "in_slots": [],
+            "ready": [],
+            "fixed_slices": [],
+        }
         on_gpu: list[Placed] = []
         for name in draw(st.lists(names, max_size=5)):
             slice_ = slice_at(name, draw(st.sampled_from(A100.by_name[name].starts)))
