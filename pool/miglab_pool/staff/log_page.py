@@ -286,7 +286,7 @@ async def message_details(principal: MayMessage, runner: Runner, target: str) ->
 
 def _withdraw(message: SentMessage) -> Action:
     return Action(
-        "end_unused_grant",
+        "withdraw",
         "Withdraw",
         "JupyterLab shows it no longer, to nobody; whoever has read it has read it.",
         "The message is withdrawn.",
