@@ -18,10 +18,9 @@ from tests import old_ledgers
 
 from miglab_api.tickets import TicketState
 from miglab_pool.ledger import tables
-from miglab_pool.ledger.ledger import EXIT_STATUS, Ledger
+from miglab_pool.ledger.ledger import EXIT_STATUS, Ledger, LedgerMismatch
 from miglab_pool.ledger.rows import ROWS, LeaseRow, SliceRow, TicketRow
 from miglab_pool.ledger.tables import VERSION, LedgerBusy, LedgerDamaged, LedgerTooNew, LedgerTooOld
-from miglab_pool.ledger.transaction import LedgerMismatch
 from miglab_pool.schedule import DAY_S
 from miglab_pool.staff.log import delete_old
 from miglab_pool.state.lock import AlreadyRunning, PoolLock

@@ -160,7 +160,7 @@ async def test_who_asks_while_the_service_ends_is_refused_not_cancelled(pool: Po
 @pytest.mark.parametrize(
     ("timer", "task", "thread"),
     [
-        ("holders_s", "ask_after_holders", "miglab-holders"),  # a slow engine delays no slice
+        ("holders_s", "probe_missing_holders", "miglab-holders"),  # a slow engine delays no slice
         ("retention_s", "delete_old", "miglab-decide"),  # as every write of the ledger
         ("sample_s", "sample", "miglab-gpu"),
         ("estimate_s", "estimate", "miglab-estimates"),
