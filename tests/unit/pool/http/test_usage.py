@@ -194,8 +194,8 @@ def test_a_scale_holds_what_it_measures(highest: float) -> None:
 )
 def test_no_two_ticks_read_the_same(hours: float, label: str) -> None:
     """However little or much was used, an axis counts upwards."""
-    facts = Facts(lease_uses=(held_lease(1, "ml", hours=hours),))
-    labels = [text for _, text in weeks(facts, PERIOD).ticks]
+    ticks = weeks(Facts(lease_uses=(held_lease(1, "ml", hours=hours),)), PERIOD).ticks
+    labels = [text for _, text in ticks]
     assert len(set(labels)) == len(labels) and label in labels
 
 
