@@ -316,7 +316,6 @@ async def page(request: Request, principal: Principal) -> str:
         text=dump(layouts.gpus) if has_layouts else offered[0][1],
         has_layouts=has_layouts,
         examples=offered,
-        may_partition=principal.has(Right.PARTITION),
     )
 
 

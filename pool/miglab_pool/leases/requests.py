@@ -18,8 +18,8 @@ from miglab_api.wording import duration, lab_in_words
 from miglab_pool.leases import grant as grants
 from miglab_pool.leases import views as pool_views
 from miglab_pool.leases.transactions import full_view
+from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.ledger.rows import LeaseRow, TicketRow
-from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.queue import offers
 from miglab_pool.queue.order import ANSWER_S, ASIDE_S, answer_deadline, expiry_time, wait_deadline
 from miglab_pool.refused import Refused

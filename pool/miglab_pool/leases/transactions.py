@@ -25,8 +25,8 @@ from miglab_pool.leases import views as pool_views
 from miglab_pool.leases.rules import longest_guarantee_s
 from miglab_pool.leases.views import ActivitySpan, LeaseCase, remaining_slice_hours_s
 from miglab_pool.ledger import tables
+from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.ledger.rows import LeaseRow, PauseKind, SliceRow
-from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.queue.needs import leases_to_end, others_waiting
 from miglab_pool.refused import Refused
 from miglab_pool.reservations import guarantees

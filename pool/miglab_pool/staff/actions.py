@@ -18,6 +18,7 @@ from miglab_api.tickets import TicketView
 from miglab_pool.leases import transactions as leases
 from miglab_pool.leases import views as pool_views
 from miglab_pool.leases.transactions import full_view
+from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.ledger.rows import (
     GpuRow,
     LeaseRow,
@@ -27,7 +28,6 @@ from miglab_pool.ledger.rows import (
     SliceRow,
     TicketRow,
 )
-from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.refused import Refused
 from miglab_pool.reservations import feasible, guarantees
 from miglab_pool.staff import log, rules

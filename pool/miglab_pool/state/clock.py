@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 from miglab_api.leases import LeaseState
 from miglab_api.tickets import TicketState
+from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.ledger.rows import LeaseRow, SliceRow, TicketRow
-from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.state.store import Store
 
 STEP_S = 5.0  # between the two clocks: more than NTP slews within a turn

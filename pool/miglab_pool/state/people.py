@@ -14,8 +14,8 @@ from sqlalchemy import func, select, update
 from sqlalchemy.dialects.sqlite import insert
 
 from miglab_pool.ledger import tables
+from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.ledger.rows import LeaseRow, MessageRow, ReservationRow, TicketRow
-from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.state.store import Store, Subject, locked
 
 OWNER_COLUMNS = (

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from miglab_api.gpus import SliceState
 from miglab_api.leases import LeaseState
+from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.ledger.rows import FULL, LeaseRow, SliceRow
-from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.state.placement import Choice
 from miglab_pool.state.store import Store
 

@@ -22,10 +22,8 @@ from sqlalchemy import func, select
 from miglab_pool.gpu.geometry import Geometry, Placed, Profile
 from miglab_pool.gpu.readings import GpuInfo, Health, Usage, Versions, Xid
 from miglab_pool.ledger import tables
-from miglab_pool.ledger.ledger import AnyRow, Ledger
+from miglab_pool.ledger.ledger import AnyRow, Ledger, State, Transaction
 from miglab_pool.ledger.rows import LeaseRow, SliceRow
-from miglab_pool.ledger.state import State
-from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.queue.rules import (
     FORGOTTEN_AFTER,
     WEEK_S,

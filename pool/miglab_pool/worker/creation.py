@@ -15,8 +15,8 @@ from miglab_pool.gpu.readings import (
 )
 from miglab_pool.leases import grant as grants
 from miglab_pool.leases import requests as tickets
+from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.ledger.rows import FULL, GONE, GPU_OK, GPU_UNKNOWN, SliceRow
-from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.state.placement import clash
 from miglab_pool.state.slices import scrub
 from miglab_pool.state.store import Store

@@ -9,8 +9,8 @@ from miglab_pool.gpu.geometry import Placement
 from miglab_pool.gpu.readings import GpuError, InUse, StillThere
 from miglab_pool.leases import grant as grants
 from miglab_pool.leases import requests as tickets
+from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.ledger.rows import FULL, GONE, GPU_OK, SliceRow
-from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.state.placement import Choice
 from miglab_pool.state.slices import new_slice
 from miglab_pool.worker import inspect_gpu

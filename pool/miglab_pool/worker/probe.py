@@ -4,8 +4,8 @@ from miglab_api.holders import Liveness
 from miglab_api.leases import LeaseState
 from miglab_pool.leases import grant as grants
 from miglab_pool.leases import transactions as leases
+from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.ledger.rows import LeaseRow
-from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.worker.worker import Worker, probe_key
 
 

@@ -19,10 +19,9 @@ from tests.unit.pool.conftest import World
 
 from miglab_api.tickets import TicketState
 from miglab_pool.ledger import tables
-from miglab_pool.ledger.ledger import EXIT_STATUS, Ledger
+from miglab_pool.ledger.ledger import EXIT_STATUS, Ledger, LedgerMismatch
 from miglab_pool.ledger.rows import ROWS, LeaseRow, SliceRow, TicketRow
 from miglab_pool.ledger.tables import VERSION, LedgerBusy, LedgerDamaged, LedgerTooNew, LedgerTooOld
-from miglab_pool.ledger.transaction import LedgerMismatch
 from miglab_pool.schedule import DAY_S
 from miglab_pool.staff.log import delete_old
 from miglab_pool.state.lock import AlreadyRunning, PoolLock
@@ -413,7 +412,7 @@ def test_no_number_comes_again(aged: Ledger) -> None:
 
 def test_a_round_is_bounded(aged: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     """However much is old, a round deletes so many rows of a table."""
-    monkeypatch.setattr("miglab_pool.staff.log.MOST", 2)
+    monkeypatch.setattr("miglab_pool.staff.log.MOST_DELETED", 2)
     assert [delete_old(aged, NOW, 400, 1200) for _ in range(3)] == [3, 2, 0]
 
 
