@@ -16,6 +16,7 @@ from pwd import struct_passwd
 from miglab_api.leases import LeaseView, ServerStatus
 from miglab_api.offers import CPU, CourseOffers, Offers, ShapeOffer
 from miglab_api.tickets import TicketRequest, TicketState, TicketView
+from miglab_slurm import limits
 from miglab_slurm.commands import CommandFailed, as_account, run
 from miglab_slurm.lab import SlurmShape, SlurmSite
 from miglab_slurm.picture import (
@@ -145,6 +146,15 @@ class SlurmBackend:
             for name in names
             if name not in (CPU, job.tag.shape) and picture.starts_at_once(self.site.shapes[name])
         ]
+
+    async def meanwhile(self, ticket: int) -> str:
+        """What a limit on the student's jobs means for a server without a GPU; empty for none.
+
+        Raises:
+            BackendUnreachable: Slurm does not answer.
+        """
+        job = self._job(await self.reader.picture(), ticket)
+        return await limits.meanwhile(self.site, job, self.account()) if job is not None else ""
 
     async def offers(self, user: str, courses: Sequence[str]) -> Offers:
         """What these courses offer now; a name that is no course is left out."""

@@ -223,6 +223,10 @@ class SlurmTables(SlurmTable):
         """The partition in which a shape runs."""
         return shape.partition or self.partition
 
+    def account_of(self, shape: SlurmShape, course: str) -> str:
+        """The Slurm account of its jobs; empty for the one that Slurm chooses."""
+        return shape.account or self.accounts.get(course, "") or self.account
+
     def further_options(self, shape: SlurmShape) -> SlurmOptions:
         """What the site adds to a shape's jobs."""
         return shape.options.over(self.options)
@@ -232,7 +236,7 @@ class SlurmTables(SlurmTable):
         values = {
             "partition": self.partition_of(shape),
             "gres": shape.gres,
-            "account": shape.account or self.accounts.get(course, "") or self.account,
+            "account": self.account_of(shape, course),
             "time": str(shape.time_limit_min),
             **self.further_options(shape).model_dump(),
         }

@@ -68,6 +68,8 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
 
     _ticket = 0
     _kept = 0
+    _meanwhile = (0, "")
+    """A ticket, and what its student is told of a server without a GPU meanwhile."""
     _stop_future: asyncio.Future[None] | None = None
     """JupyterHub's own: there while somebody stops the server, also one that only starts."""
 
@@ -93,6 +95,16 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
     def keeps_ticket(self) -> bool:
         """Yes: the job that waits is attended for as long as the server without a GPU runs."""
         return True
+
+    async def meanwhile(self, ticket: TicketView) -> str:
+        """What a limit on their jobs means; Slurm is asked once a ticket, not once a look."""
+        if self._meanwhile[0] != ticket.id:
+            try:
+                self._meanwhile = (ticket.id, await self.backend.meanwhile(ticket.id))
+            except BackendError as error:  # the position is shown all the same
+                self.log.info("What limits %s? Slurm: %s", self.user.name, error)
+                return ""
+        return self._meanwhile[1]
 
     def needs_grant(self, shape: str) -> bool:
         """Every server is a job, without a GPU as well."""

@@ -52,6 +52,7 @@ async def test_who_waits_sees_position_and_estimate_and_is_served(hub: Hub, slur
         first = await until_waiting(hub, name)
     assert "You are 2nd of 2 in the queue, waiting for 1g.5gb." in first["message"]
     assert "Estimated wait: at most" in first["message"]
+    assert first["meanwhile"] == ""  # no limit is in the way of a server without a GPU
     saved = hub.spawner("bo").orm_spawner.state["miglab"]  # what a hub says that died meanwhile
     assert "position is kept" in saved["news"]
     slurm.command("scancel", str(held[0]))
