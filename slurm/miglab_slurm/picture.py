@@ -18,10 +18,11 @@ from functools import lru_cache
 from miglab_api.leases import LeaseState, LeaseView
 from miglab_api.tickets import TicketState, TicketView, WaitEstimate
 from miglab_api.wording import duration, ordinal
+from miglab_slurm.counting import UNKNOWN_RULES, SlurmRules
 from miglab_slurm.lab import SlurmShape, SlurmSite
 from miglab_slurm.nodes import Node, SlurmReservation
 from miglab_slurm.records import SlurmJob, Tag, hosts_of
-from miglab_slurm.room import capacity_of, free_on, free_slices
+from miglab_slurm.room import ShapeRoom
 from miglab_slurm.states import LOST
 from miglab_slurm.words import why_it_ended, why_it_is_not_there, why_it_waits
 
@@ -65,7 +66,7 @@ class ClusterPicture:
         jobs: also those that have ended, for as long as Slurm remembers them.
         reservations: also those that have not begun.
         stays_s: how long slices of a type were held, the last ones that the reader saw.
-        resume_timeout_s: how long a node that is off may take to boot; None if it is not known.
+        rules: how Slurm counts what a job takes of a node.
     """
 
     asked_at: float
@@ -75,7 +76,11 @@ class ClusterPicture:
     nodes: Mapping[str, Node] = field(default_factory=dict)
     reservations: tuple[SlurmReservation, ...] = ()
     stays_s: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    resume_timeout_s: float | None = None
+    rules: SlurmRules = UNKNOWN_RULES
+
+    def room(self, shape: SlurmShape) -> ShapeRoom:
+        """How many jobs of a shape fit on a node."""
+        return ShapeRoom(shape, self.site.partition_of(shape), self.rules)
 
     def nodes_of(self, shape: SlurmShape) -> list[Node]:
         """The nodes of a shape's partition on which the site lets it run."""
@@ -113,7 +118,8 @@ class ClusterPicture:
 
     def why_nothing_starts(self, shape: SlurmShape) -> str:
         """Why no job of this shape can start now, whatever is free; empty if one could."""
-        up = [node for node in self.up_nodes(shape) if capacity_of(node, shape)]
+        room = self.room(shape)
+        up = [node for node in self.up_nodes(shape) if room.capacity_of(node)]
         if not up:
             return DOWN
         if all(self._is_reserved(node, shape) for node in up):
@@ -122,15 +128,15 @@ class ClusterPicture:
 
     def free(self, shape: SlurmShape) -> int:
         """How many jobs of this shape there is room for now: each is on one node."""
-        return sum(free_on(node, shape) for node in self.open_nodes(shape))
+        return sum(map(self.room(shape).free_on, self.open_nodes(shape)))
 
     def starting(self, shape: SlurmShape) -> int:
         """How many would start now that are submitted now: nobody's planned start is in the way."""
-        return sum(free_on(node, shape) for node in self.starting_nodes(shape))
+        return sum(map(self.room(shape).free_on, self.starting_nodes(shape)))
 
     def total(self, shape: SlurmShape) -> int:
         """How many jobs of this shape the partition holds when all of it is free and up."""
-        return sum(capacity_of(node, shape) for node in self.nodes_of(shape))
+        return sum(map(self.room(shape).capacity_of, self.nodes_of(shape)))
 
     def why_never(self, shape: SlurmShape) -> str:
         """Why a job of this shape cannot run, in words; empty if it can."""
@@ -190,7 +196,7 @@ class ClusterPicture:
         Backfill plans whole nodes for those who wait, whatever slice they wait for: who comes later
         starts at once only where nothing is planned before their time limit would end.
         """
-        nodes = [node for node in self.open_nodes(shape) if free_on(node, shape)]
+        nodes = list(filter(self.room(shape).free_on, self.open_nodes(shape)))
         ends = self.at + shape.time_limit_min * 60
         kept_free = {
             name
@@ -240,9 +246,9 @@ class ClusterPicture:
         return f"The node of your server is being switched on, which takes {self._boot_time()}."
 
     def _boot_time(self) -> str:
-        if self.resume_timeout_s is None:
+        if self.rules.resume_timeout_s is None:
             return "some minutes"
-        return f"up to {duration(self.resume_timeout_s)}"
+        return f"up to {duration(self.rules.resume_timeout_s)}"
 
     def holders(self, shape: SlurmShape) -> list[tuple[SlurmJob, int]]:
         """The jobs that hold slices of this shape's type on nodes that serve it, and how many.
@@ -449,7 +455,8 @@ def _futures(stays_s: Sequence[float], held_s: Sequence[float]) -> Iterator[Stay
 def _starts(picture: ClusterPicture, shape: SlurmShape, stays: Stays) -> Sequence[float | None]:
     """When each of the queue has its slices in one future, and last one who would ask now."""
     nodes, gres_type = picture.serving_nodes(shape), shape.gres_type
-    free_at = [0.0 for node in nodes for _ in range(free_slices(node, shape))]
+    free_slices = picture.room(shape).free_slices
+    free_at = [0.0 for node in nodes for _ in range(free_slices(node))]
     for holder, count in picture.holders(shape):
         left_s = max(0.0, (holder.ends_at or picture.at) - picture.at)
         free_at += [stays(_held_s(picture, holder), left_s)] * count

@@ -11,14 +11,15 @@ import logging
 import os
 import time
 import weakref
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from miglab_slurm.commands import CommandFailed, as_account, run, run_verbosely
+from miglab_slurm.counting import RULES_S, SlurmRules, read_rules
 from miglab_slurm.lab import SlurmSite
-from miglab_slurm.nodes import NODE_FIELDS, Node, nodes_of, reservations_of, resume_timeout_in
+from miglab_slurm.nodes import NODE_FIELDS, nodes_of, reservations_of
 from miglab_slurm.picture import ClusterPicture, stays_of
 from miglab_slurm.records import JOB_FIELDS, Listing, SlurmJob, jobs_of
 from miglab_slurm.submissions import JobSubmission, Submissions, told_of
@@ -197,7 +198,7 @@ class SlurmReader:
 
     async def _whole_picture(self) -> ClusterPicture:
         """What Slurm lists, and what of the lab's own it does not list."""
-        listed = await read(self.site)
+        listed = await read(self.site, self._picture.rules if self._picture else None)
         jobs = {**listed.jobs, **await self._unshown.look_for(listed.jobs)}
         if self._sweeps:
             self.submissions.adopt(jobs, listed.at)
@@ -277,8 +278,12 @@ async def _try(cancelling: Coroutine[Any, Any, object]) -> None:
         log.warning("A job is not cancelled yet: %s", error)
 
 
-async def read(site: SlurmSite) -> ClusterPicture:
+async def read(site: SlurmSite, rules: SlurmRules | None = None) -> ClusterPicture:
     """What Slurm's commands print; when one fails or we are cancelled, all have ended.
+
+    Args:
+        site: its tables.
+        rules: those that were read last; they are read again after `RULES_S`.
 
     Raises:
         BackendUnreachable: Slurm does not answer.
@@ -301,20 +306,12 @@ async def read(site: SlurmSite) -> ClusterPicture:
         raise silent
     jobs_said, nodes_said, reserved = (task.result() for task in tasks)
     listed = nodes_of(nodes, nodes_said)
+    if rules is None or asked_at - rules.read_at > RULES_S:
+        rules = await read_rules(site, listed, asked_at)
     return ClusterPicture(
         asked_at, at, site, jobs_of(jobs, jobs_said), listed, reservations_of(reserved),
-        resume_timeout_s=await _resume_timeout(site, listed.values()),
+        rules=rules,
     )  # fmt: skip
-
-
-async def _resume_timeout(site: SlurmSite, nodes: Iterable[Node]) -> float | None:
-    """How long a node may take to boot, seconds; asked where one is off, None if not told."""
-    if not any(node.is_off for node in nodes):
-        return None
-    try:
-        return resume_timeout_in(await run(("scontrol", "show", "config"), site.command_timeout_s))
-    except BackendError:
-        return None
 
 
 _readers: weakref.WeakKeyDictionary[

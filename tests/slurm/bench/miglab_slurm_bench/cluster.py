@@ -31,6 +31,7 @@ PAUSE_S = 0.01
 DEVICE_MAJOR = 195  # of NVIDIA's files; no driver answers here
 FIRST_MINOR = 200
 GRES = {"1g.5gb": 4, "3g.20gb": 1}
+HARDWARE = "CPUs=64 RealMemory=64000"
 CGROUP = Path("/sys/fs/cgroup")
 V1_CONTROLLERS = ("devices", "freezer", "cpuset", "memory", "cpuacct")
 
@@ -67,6 +68,7 @@ class SlurmCluster:
         gres: fake slices of every node, type to count; a sequence has one such table for each node.
         partitions: lines of slurm.conf; ``{nodes}`` stands for all nodes.
         settings: further settings of slurm.conf, which take over from our own.
+        hardware: what slurm.conf says of every node's cores and memory.
 
     Attributes:
         folder: everything the cluster writes; its name is new each time.
@@ -83,7 +85,9 @@ class SlurmCluster:
         gres: Mapping[str, int] | Sequence[Mapping[str, int]] | None = None,
         partitions: tuple[str, ...] = ("PartitionName=lab Nodes={nodes} Default=YES MaxTime=240",),
         settings: Mapping[str, str] | None = None,
+        hardware: str = HARDWARE,
     ) -> None:
+        self._hardware = hardware
         self.folder = Path(tempfile.mkdtemp(prefix="miglab-slurm-", dir="/tmp"))
         self.folder.chmod(0o755)  # munged refuses a socket below a folder that is closed to others
         prefix = f"s{secrets.token_hex(2)}n"
@@ -305,8 +309,8 @@ class SlurmCluster:
         for node, port in zip(self.nodes, self.ports[1:], strict=True):
             gres = ",".join(f"gpu:{type_}:{count}" for type_, count in self._gres[node].items())
             yield (
-                f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=64 "
-                f"RealMemory=64000 Gres={gres}"
+                f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} "
+                f"{self._hardware} Gres={gres}"
             )
         yield from (line.format(nodes=nodes) for line in self._partitions)
 
