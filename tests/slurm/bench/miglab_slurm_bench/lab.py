@@ -82,17 +82,26 @@ def slurm_lab(
     """
     with SlurmCluster(gres=gres, partitions=partitions, settings=settings) as cluster:
         site = site_of(cluster, notebooks=notebooks, more=slurm, shape=shape, prologue=prologue)
-        with (
-            logs_below(cluster.folder),
-            temporary_lab(
-                docker=False,
-                slurm=cluster.environment,
-                shapes=SHAPES,
-                more=site + more,
-                **options,
-            ) as lab,
-        ):
+        with lab_on(cluster, site + more, **options) as lab:
             yield SlurmLab(lab, cluster)
+
+
+@contextmanager
+def lab_on(cluster: SlurmCluster, site: str, **options: Any) -> Iterator[TemporaryLab]:
+    """A lab on a cluster that runs.
+
+    Args:
+        cluster: it stays when the lab ends.
+        site: what lab.toml says of it.
+        options: of `temporary_lab`.
+    """
+    with (
+        logs_below(cluster.folder),
+        temporary_lab(
+            docker=False, slurm=cluster.environment, shapes=SHAPES, more=site, **options
+        ) as lab,
+    ):
+        yield lab
 
 
 def site_of(
