@@ -134,9 +134,9 @@ async def read_rules(site: SlurmSite, nodes: Iterable[str], at: float) -> SlurmR
     )
 
 
-async def _text_of(site: SlurmSite, *words: str) -> str:
+async def _text_of(site: SlurmSite, *command: str) -> str:
     try:
-        return await run(words, site.command_timeout_s)
+        return await run(command, site.command_timeout_s)
     except BackendError:
         return ""
 
@@ -208,6 +208,6 @@ def _hardware_in(text: str) -> Iterator[tuple[str, Hardware]]:
 
 def _records(text: str) -> Iterator[dict[str, str]]:
     for line in text.splitlines():
-        fields = dict(word.partition("=")[::2] for word in line.split() if "=" in word)
+        fields = dict(pair.partition("=")[::2] for pair in line.split() if "=" in pair)
         if fields:
             yield fields

@@ -49,7 +49,7 @@ class HandoverHandler(APIHandler):
             raise web.HTTPError(404, "This server is no job.")
         try:
             async with asyncio.timeout(ANSWER_S):
-                answer = await spawner.handed_over(report)
+                answer = await spawner.hand_over(report)
         except TimeoutError:
             answer = None
         except LookupError as error:

@@ -71,8 +71,8 @@ async def meanwhile(site: SlurmSite, job: SlurmJob, account: struct_passwd) -> s
     fields = (await run([*as_student, *query], site.command_timeout_s)).split()
     if len(fields) != 2 or not text_in(fields[0]):
         return ""  # it waits no more, or Slurm keeps no accounts and so no limits
-    words = ["scontrol", "show", "assoc_mgr", f"users={account.pw_name}", "flags=assoc,qos"]
-    text = await run([*as_student, *words], site.command_timeout_s)
+    show_limits = ["scontrol", "show", "assoc_mgr", f"users={account.pw_name}", "flags=assoc,qos"]
+    text = await run([*as_student, *show_limits], site.command_timeout_s)
     room = PersonalRoom()
     if site.account_of(shape, course) == site.account_of(without_gpu, course):
         room = room.both(room_of_account(text, account.pw_name, fields[1]))

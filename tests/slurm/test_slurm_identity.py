@@ -288,9 +288,9 @@ async def test_a_job_whose_node_boots_is_the_one_job(
     await asyncio.wait([start])
     hub.spawner("ada")._spawn_future = None
     await hub.begin("ada", shape=SHAPE)
-    shown = await until_waiting(hub, "ada")
+    view = await until_waiting(hub, "ada")
     boots = ("The node of your server is being switched on", "Its node is being made ready")
-    assert any(words in shown["message"] for words in boots)
+    assert any(phrase in view["message"] for phrase in boots)
     assert jobs(slurm) == [job]
     await hub.settled("ada")
     assert (await hub.environment("ada"))["SLURM_JOB_ID"] == str(job)

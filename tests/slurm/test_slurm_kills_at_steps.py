@@ -73,8 +73,8 @@ class Scene:
 
     def slice_jobs(self, *states: str) -> set[int]:
         """Those that wait for a slice or hold one."""
-        chosen = ("-t", ",".join(states)) if states else ()
-        listing = self.cluster.command("squeue", "-h", "-p", "lab", "-o", "%i", *chosen)
+        filters = ("-t", ",".join(states)) if states else ()
+        listing = self.cluster.command("squeue", "-h", "-p", "lab", "-o", "%i", *filters)
         return set(map(int, listing.split())) - set(self.fillers)
 
     def own_job(self) -> int:
@@ -388,7 +388,7 @@ def lab_and_cluster() -> Iterator[tuple[TemporaryLab, SlurmCluster, Gates]]:
     with SlurmCluster(gres={SHAPE: 1}, partitions=PARTITIONS) as cluster:
         gates = Gates(cluster.folder / "gates")
         cluster.environment["MIGLAB_SLURM_PATH"] = str(gates.folder)
-        site = site_of(cluster, more=SITE, prologue=f"{PROLOGUE}\n{gates.prologue}")
+        site = site_of(cluster, lines=SITE, prologue=f"{PROLOGUE}\n{gates.prologue}")
         hub_config = HUB_CONFIG.format(command=[gates.launch, *SMALLEST_SERVER])
         with lab_on(cluster, site, hub_config=hub_config, testing="reclaim.every_s = 2") as lab:
             yield lab, cluster, gates
@@ -409,12 +409,12 @@ def scene(lab_and_cluster: tuple[TemporaryLab, SlurmCluster, Gates]) -> Iterator
 
 def is_cleared(scene: Scene) -> bool:
     """Whether neither server nor job is left; stops what is."""
-    left = jobs(scene.cluster)
-    scene.cluster.command("scancel", *map(str, left), check=False)
+    numbers = jobs(scene.cluster)
+    scene.cluster.command("scancel", *map(str, numbers), check=False)
     if not scene.ada.has_no_server():
         scene.ada.stop()
         return False
-    return not left
+    return not numbers
 
 
 @pytest.mark.parametrize("victim", VICTIMS)

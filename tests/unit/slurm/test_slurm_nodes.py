@@ -8,7 +8,8 @@ import pytest
 from miglab_slurm.counting import SlurmRules
 from miglab_slurm.lab import SlurmOptions, SlurmShape
 from miglab_slurm.nodes import nodes_of, resume_timeout_in
-from miglab_slurm.picture import DOWN, ClusterPicture, estimate
+from miglab_slurm.picture import DOWN, ClusterPicture
+from miglab_slurm.wait_estimate import estimate
 
 from .test_slurm_records import NODES, NOW, SITE, job_line, jobs_in, node_line, picture
 
@@ -259,8 +260,8 @@ def test_who_waits_for_a_node_to_boot_is_told() -> None:
         )
         for state in ("mixed+not_responding+powering_up", "mixed")
     )
-    assert "is being switched on, which takes up to" in boots.boots(boots.jobs[1])
-    assert is_up.boots(is_up.jobs[1]) == ""
+    assert "is being switched on, which takes up to" in boots.boot_message(boots.jobs[1])
+    assert is_up.boot_message(is_up.jobs[1]) == ""
 
 
 @pytest.mark.parametrize(

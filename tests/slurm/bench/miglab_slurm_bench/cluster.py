@@ -191,14 +191,16 @@ class SlurmCluster:
 
     # What a test asks of it.
 
-    def command(self, *words: str, timeout: float = 30, stdin: str = "", check: bool = True) -> str:
+    def command(
+        self, *arguments: str, timeout: float = 30, stdin: str = "", check: bool = True
+    ) -> str:
         """Run a Slurm command as root; its output.
 
         Raises:
             subprocess.CalledProcessError: it failed, and ``check`` is true.
         """
-        done = subprocess.run(
-            words,
+        completed = subprocess.run(
+            arguments,
             env=self.environment,
             input=stdin,
             capture_output=True,
@@ -206,23 +208,23 @@ class SlurmCluster:
             timeout=timeout,
             check=check,
         )
-        return done.stdout.strip()
+        return completed.stdout.strip()
 
     def submit(self, script: str, *options: str) -> int:
         """Submit a job of somebody else; its id."""
         text = f"#!/bin/bash\n{script}\n"
-        where = ("--output", "/dev/null", "--chdir", "/")
-        return int(self.command("sbatch", "--parsable", *where, *options, stdin=text))
+        folders = ("--output", "/dev/null", "--chdir", "/")
+        return int(self.command("sbatch", "--parsable", *folders, *options, stdin=text))
 
     def job(self, job: int) -> dict[str, str]:
         """What slurmctld says of a job, field by field; empty if it knows none."""
         try:
-            said = self.command("scontrol", "-o", "show", "job", str(job))
+            output = self.command("scontrol", "-o", "show", "job", str(job))
         except subprocess.CalledProcessError:
             return {}
-        return dict(word.partition("=")[::2] for word in said.split() if "=" in word)
+        return dict(field.partition("=")[::2] for field in output.split() if "=" in field)
 
-    def until(self, holds: Callable[[], object], what: str, within_s: float = START_S) -> None:
+    def until(self, holds: Callable[[], object], event: str, within_s: float = START_S) -> None:
         """Wait until something holds.
 
         Raises:
@@ -232,7 +234,7 @@ class SlurmCluster:
         while not holds():
             dead = [part for part in self._daemons if not self.is_up(part)]
             if dead or time.monotonic() > deadline:
-                raise ClusterError(f"{what}: not within {within_s:g} s\n{self.logs()}")
+                raise ClusterError(f"{event}: not within {within_s:g} s\n{self.logs()}")
             time.sleep(PAUSE_S)
 
     def logs(self) -> str:
@@ -323,21 +325,21 @@ class SlurmCluster:
 
     def _are_nodes_idle(self) -> bool:
         try:
-            said = self.command("sinfo", "-h", "-N", "-o", "%N %t", timeout=5)
+            output = self.command("sinfo", "-h", "-N", "-o", "%N %t", timeout=5)
         except subprocess.SubprocessError:
             return False
-        states = {line.split()[0]: line.split()[1].rstrip("~") for line in said.splitlines()}
+        states = {line.split()[0]: line.split()[1].rstrip("~") for line in output.splitlines()}
         return all(states.get(node) in ("idle", "mix", "alloc") for node in self.nodes)
 
     def _start_nodes(self) -> None:
         for node in self.nodes:
             self._run(node, "slurmd", "-D", "-N", node)
 
-    def _run(self, part: str, *words: str) -> None:
+    def _run(self, part: str, *arguments: str) -> None:
         if self.is_up(part):
             return
         log = self.folder / f"{part}.out.log"
-        self._daemons[part] = start(log, words, self.environment, start_new_session=True)
+        self._daemons[part] = start(log, arguments, self.environment, start_new_session=True)
 
     def _end(self, part: str, sign: signal.Signals) -> None:
         daemon = self._daemons.pop(part, None)

@@ -62,7 +62,7 @@ def slurm_lab(
     settings: Mapping[str, str] | None = None,
     slurm: str = "",
     shape: str = "",
-    more: str = "",
+    tables: str = "",
     notebooks: str = "",
     prologue: str = PROLOGUE,
     **options: Any,
@@ -75,14 +75,14 @@ def slurm_lab(
         settings: more of slurm.conf.
         slurm: more lines of [slurm].
         shape: more lines of the table of 1g.5gb.
-        more: more tables of lab.toml.
+        tables: more tables of lab.toml.
         notebooks: a folder of notebooks for the students.
         prologue: of [slurm].
         options: of `temporary_lab`.
     """
     with SlurmCluster(gres=gres, partitions=partitions, settings=settings) as cluster:
-        site = site_of(cluster, notebooks=notebooks, more=slurm, shape=shape, prologue=prologue)
-        with lab_on(cluster, site + more, **options) as lab:
+        site = site_of(cluster, notebooks=notebooks, lines=slurm, shape=shape, prologue=prologue)
+        with lab_on(cluster, site + tables, **options) as lab:
             yield SlurmLab(lab, cluster)
 
 
@@ -108,7 +108,7 @@ def site_of(
     cluster: SlurmCluster,
     *,
     notebooks: str = "",
-    more: str = "",
+    lines: str = "",
     shape: str = "",
     prologue: str = PROLOGUE,
 ) -> str:
@@ -118,6 +118,6 @@ def site_of(
         prologue=json.dumps(prologue),
         folder=cluster.folder,
         notebooks=notebooks,
-        more=more,
+        lines=lines,
         shape=shape,
     )
