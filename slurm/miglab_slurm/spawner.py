@@ -29,7 +29,7 @@ from miglab_slurm.words import AT_LIMIT, SOONER, why_it_ended
 from miglab_spawner.backends import BackendError, PoolClient
 from miglab_spawner.mixin import MIGSpawnerMixin
 from miglab_spawner.pages.spawn_page import is_cpu
-from miglab_spawner.refusals import NotStarted, why_stopped
+from miglab_spawner.refusals import NotStarted, stop_message
 
 TAKING_S = 60.0
 """Who takes an offer in its last second has this long until the new start asks for the job."""
@@ -110,16 +110,16 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
         """Every server is a job, without a GPU as well."""
         return True
 
-    async def granted(self, lease: LeaseView) -> None:
+    async def remember_lease(self, lease: LeaseView) -> None:
         """The job is this server's."""
         self._job = lease.id
         self.reader.hold(self._tickets[lease.id], self)
 
-    async def attended(self, ticket: int) -> TicketView:
+    async def attend_ticket(self, ticket: int) -> TicketView:
         """The ticket when it has changed; a job that reports runs, whatever the last picture."""
         self._ticket = ticket
         waiting = self._wait.ticket if self._wait else None
-        attending = asyncio.ensure_future(super().attended(ticket))
+        attending = asyncio.ensure_future(super().attend_ticket(ticket))
         reported = asyncio.ensure_future(self._report_of(ticket))
         try:
             await asyncio.wait({attending, reported}, return_when=asyncio.FIRST_COMPLETED)
@@ -154,7 +154,7 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
             self.reader.disown(self._tickets[self._ticket])
             self.reader.refresh()
 
-    def held(self) -> dict[str, Any]:
+    def saved_grant(self) -> dict[str, Any]:
         """The job, and the one that waits meanwhile."""
         if not self._job:
             return {}
@@ -165,14 +165,14 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
             "tickets": {str(number): self._tickets[number] for number in numbers},
         }
 
-    def restore(self, saved: Mapping[str, Any]) -> None:
+    def restore_grant(self, saved: Mapping[str, Any]) -> None:
         """The jobs, from before the hub's end."""
         self._job, self._kept_job = int(saved.get("job", 0)), int(saved.get("kept", 0))
         tickets = saved.get("tickets", {})
         self._tickets = {int(number): str(ticket) for number, ticket in tickets.items()}
         self._serving = self._tickets.get(self._job, "")
 
-    def why_not_renamed(self) -> str:
+    def rename_refusal(self) -> str:
         """Jobs are found by their user's name: under another one, nobody would find these."""
         return NOT_RENAMED.format(name=self.user.name) if self.active else ""
 
@@ -192,8 +192,8 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
         if lease is None:
             return
         is_explained = lease.reason in (AT_LIMIT, SOONER)
-        if explanation := lease.reason if is_explained else why_stopped(lease):
-            self.tell_next_time(explanation)
+        if explanation := lease.reason if is_explained else stop_message(lease):
+            self.show_on_next_spawn_page(explanation)
 
     async def _asked_back(self, job: int) -> LeaseView | None:
         """A job as somebody asked for it back; None if nobody did, or the number is another's."""
@@ -213,7 +213,7 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
         if job is not None and shape is not None:
             explanation = why_it_ended(job.state, shape.time_limit_min)
             if explanation and explanation != self._news:
-                self.tell_next_time(explanation)
+                self.show_on_next_spawn_page(explanation)
 
     def get_env(self) -> dict[str, str]:
         """The environment of every server, and its job."""
@@ -253,14 +253,14 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
         self._is_given_back = False
         await super()._get_slices()
         if not self._job:  # the student goes on without a GPU: that is a job as well
-            self._kept_job = (self._wait.kept if self._wait else None) or 0
+            self._kept_job = (self._wait.background_ticket if self._wait else None) or 0
             if self._kept_job in self._tickets:
                 self.reader.hold(self._tickets[self._kept_job], self)
             without = self._request_for(CPU)
             ticket = await self._patiently(lambda: self.backend.request(without))
             lease = await self._lease_for(ticket)
             if lease is not None:
-                await self.granted(lease)
+                await self.remember_lease(lease)
 
     def _home_of(self, account: struct_passwd) -> str:
         """The folder in which the server starts."""

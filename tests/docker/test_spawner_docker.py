@@ -109,8 +109,8 @@ async def test_the_container_has_the_slices_of_the_ledger(hub, lab: PoolLab, con
     assert environment["NVIDIA_VISIBLE_DEVICES"] == environment["MIGLAB_SLICES"]
     assert environment["MIGLAB_SLICES"].split(",") == list(lease.uuids)
     assert lease.holder == f"container:{container_of('ada').id}"
-    _, shown = execute(container_of("ada"), "nvidia-smi", "-L")
-    assert re.findall("UUID: (MIG-.*)[)]", shown) == list(lease.uuids)
+    _, listing = execute(container_of("ada"), "nvidia-smi", "-L")
+    assert re.findall("UUID: (MIG-.*)[)]", listing) == list(lease.uuids)
 
 
 async def test_a_server_without_its_slice_is_never_handed_over(
@@ -361,7 +361,7 @@ async def test_trap_6_an_engine_that_errs_is_not_the_end(hub, lab, container_of,
     """HTTP 500 for a server with a slice: it counts as alive, and its id is not forgotten."""
     await hub.start("ada", shape="1g.5gb")
     spawner = hub.spawner("ada")
-    known = spawner.object_id
+    container_id = spawner.object_id
 
     def errs(*_: Any, **__: Any) -> Any:
         response = type("Response", (), {"status_code": 500, "reason": "no", "url": "inspect"})()
@@ -370,7 +370,7 @@ async def test_trap_6_an_engine_that_errs_is_not_the_end(hub, lab, container_of,
     with monkeypatch.context() as broken:
         broken.setattr(spawner.client, "inspect_container", errs)
         assert await spawner.poll() is None
-        assert spawner.object_id == known
+        assert spawner.object_id == container_id
     assert await spawner.poll() is None
 
 
@@ -462,7 +462,7 @@ async def test_one_network_for_each_server(hub, lab, engine):
     await hub.start("ada", shape="1g.5gb")
     network = engine.networks.get(f"{LAB}-ada-net")
     network.reload()
-    names = {each["Name"] for each in network.attrs["Containers"].values()}
+    names = {container["Name"] for container in network.attrs["Containers"].values()}
     assert names == {f"{LAB}-ada", joined.name}
     await hub.stop("ada")
     with pytest.raises(NotFound):

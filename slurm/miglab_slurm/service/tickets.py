@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection
 
 from miglab_api.leases import ServerStatus
-from miglab_api.staff import MessageRequest, SentMessage, StaffMessage, called
+from miglab_api.staff import MessageRequest, SentMessage, StaffMessage, display_name
 from miglab_api.tickets import TicketState, TicketView
 from miglab_api.wording import clock_time
 from miglab_pool.reclaim.policy import LEAD
@@ -130,7 +130,7 @@ class SlurmMessages:
             StaffMessage(
                 id=message.id,
                 at=message.at,
-                by=called(message.by),
+                by=display_name(message.by),
                 text=message.text,
                 until=message.until,
             )

@@ -19,7 +19,7 @@ from miglab_hub import lab_secrets
 from miglab_hub.settings.lab_toml import load
 from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.ledger.rows import TicketRow
-from miglab_pool.ledger.tables import inspect
+from miglab_pool.ledger.tables import check_file
 from miglab_pool.reclaim.policy import KEPT
 
 WAITING = TicketRow(1, "ada", "", "vision", "1g.5gb", "1g.5gb", TicketState.WAITING, 1.0, 1.0)
@@ -133,11 +133,11 @@ def test_an_aged_ledger_is_upgraded_with_all_that_it_held(tmp_path: Path) -> Non
     settings = load(lab_toml(tmp_path), {})
     ledger = Ledger(settings.ledger)
     with ledger.write(1.0, durable=True) as tx:
-        tx.put(WAITING, by="ada", reason="asked")
+        tx.put(WAITING, cause="ada", reason="asked")
     identity, history = ledger.identity, ledger.history()
     ledger.close()
     LabDatabases(settings, tmp_path).age_ledger()
-    assert inspect(settings.ledger) == OLDER
+    assert check_file(settings.ledger) == OLDER
     ledger = Ledger(settings.ledger)
     assert ledger.state.tickets == {1: WAITING}
     assert (ledger.identity, ledger.history()) == (identity, history)

@@ -169,10 +169,12 @@ def used_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
         orm.User.find(hub, "ada").new_api_token(note="for my script")
         hub.get_bind().dispose()
     with closing(Ledger(settings.ledger)) as ledger, ledger.write(1.0, durable=True) as tx:
-        tx.put(replace(TICKET, state="waiting"), by="spawner")
-        tx.put(TICKET, by="server:ada/", reason="ada: enough")
-        tx.put(replace(TICKET, id=2, user="bob", message="ada is his name as well"), by="spawner")
-        tx.put(MESSAGE, by="person:instructor")
+        tx.put(replace(TICKET, state="waiting"), cause="spawner")
+        tx.put(TICKET, cause="server:ada/", reason="ada: enough")
+        tx.put(
+            replace(TICKET, id=2, user="bob", message="ada is his name as well"), cause="spawner"
+        )
+        tx.put(MESSAGE, cause="person:instructor")
         tx.record(replace(TICKET, id=2, user="bob"), "person:ada", "moved by person:ada", "next")
         tx.record(replace(TICKET, id=2, user="bob"), "person:adaline", "no ada here", "next")
     return folder

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from miglab_api.gpus import PoolSnapshot, SliceState
 from miglab_hub import cli
 from miglab_hub.cli import pool
-from miglab_hub.cli.pool.show import moment, news
+from miglab_hub.cli.pool.show import changed_lines, moment
 from miglab_hub.errors import RefusedError, SilentError, StartError
 
 from .conftest import Service, ended, invoked, pool_of, run
@@ -101,26 +101,26 @@ def test_news_are_what_changed() -> None:
     """At first all there is; then a line for each thing that is another; nothing for nothing."""
     free, held = slice_view(1, 0), slice_view(1, 0, "alice")
     before = snapshot(free, waiting=(ticket_view(5, "bob", position=1),))
-    assert news(None, before) == [
+    assert changed_lines(None, before) == [
         "GPU 0: ok",
         "slice 1: 1g.5gb on GPU 0 {0}:1, free",
         "ticket 5: 1g.5gb for bob, waiting, position 1",
     ]
-    assert news(before, before) == []
+    assert changed_lines(before, before) == []
     now = snapshot(held, slice_view(2, 1, state=SliceState.MAKING), paused="Repairs", state="lost")
-    assert news(before, now) == [
+    assert changed_lines(before, now) == [
         "paused: Repairs",
         "GPU 0: lost",
         "slice 1: 1g.5gb on GPU 0 {0}:1, leased by alice",
         "slice 2: 1g.5gb on GPU 0 {1}:1, making",
         "ticket 5: gone",
     ]
-    assert news(now, before)[0] == "new leases are granted again"
+    assert changed_lines(now, before)[0] == "new leases are granted again"
 
 
 def test_news_of_hostile_names_are_text() -> None:
     """A name cannot clear the screen of whoever watches."""
-    (line,) = news(snapshot(slice_view(1, 0)), snapshot(slice_view(1, 0, "\x1b[2Jeve\n")))
+    (line,) = changed_lines(snapshot(slice_view(1, 0)), snapshot(slice_view(1, 0, "\x1b[2Jeve\n")))
     assert line.endswith("leased by ?[2Jeve?")
 
 

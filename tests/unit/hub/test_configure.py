@@ -19,7 +19,7 @@ from miglab_api.scopes import ADMIN_SCOPE, LEASE_SCOPE, SERVICE_SCOPE, STAFF_SCO
 from miglab_hub import lab_secrets
 from miglab_hub.authenticator import LabAuthenticator
 from miglab_hub.checkout import checkout
-from miglab_hub.configure import configure, tune, wait_by_a_steady_clock
+from miglab_hub.configure import configure, set_pragmas, wait_by_a_steady_clock
 from miglab_hub.settings.lab_toml import Settings
 from miglab_spawner.docker import MIGDockerSpawner
 from miglab_spawner.local import MIGLocalSpawner
@@ -326,6 +326,6 @@ def test_a_database_made_before_is_kept(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "jupyterhub.sqlite") as connection:
         connection.execute("CREATE TABLE users (name)")
         connection.execute("INSERT INTO users VALUES ('ada')")
-    tune(connection, None)
+    set_pragmas(connection, None)
     assert connection.execute("SELECT name FROM users").fetchall() == [("ada",)]
     connection.close()

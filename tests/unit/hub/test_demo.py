@@ -7,7 +7,7 @@ import pytest
 
 from miglab_api.leases import Signals
 from miglab_hub.demo.director import class_ends, next_class
-from miglab_hub.demo.simulated_class import HABITS, check_fits, make_folder, plan
+from miglab_hub.demo.simulated_class import HABITS, check_fits, make_folder, plan_class
 from miglab_hub.demo.student_server import signals
 from miglab_hub.errors import StartError
 from miglab_hub.settings.lab_toml import Settings, load
@@ -28,7 +28,7 @@ def test_the_demo_lab_is_made_once(tmp_path: Path) -> None:
 
 def test_its_class_asks_for_more_than_there_is(demo: Settings) -> None:
     """Some must wait, some idle and some come and go, each for a shape of their course."""
-    students = plan(demo.courses)
+    students = plan_class(demo.courses)
     assert len(students) == len({student.name for student in students}) > 14  # slices of two A100
     assert {student.habit for student in students} == set(HABITS)
     assert len({student.shape for student in students}) >= 3

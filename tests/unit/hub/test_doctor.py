@@ -17,7 +17,13 @@ from miglab_api.gpus import SliceState
 from miglab_api.scopes import POOL_SCOPES
 from miglab_hub import cli, engine_findings
 from miglab_hub import doctor as diagnosis
-from miglab_hub.doctor import examine_disk, examine_files, examine_gpus, examine_hub, of_lab_toml
+from miglab_hub.doctor import (
+    examine_disk,
+    examine_files,
+    examine_gpus,
+    examine_hub,
+    examine_lab_toml,
+)
 from miglab_hub.engine_findings import disk_limit, examine_docker
 from miglab_hub.service import gpus
 from miglab_hub.service.gpus import geometries, make_simulated
@@ -128,12 +134,12 @@ def test_a_changed_lab_toml_is_noticed(lab: Path) -> None:
     """The Health page says that the lab does not run by it yet; back as it was, all is well."""
     at_start = lab.read_bytes()
     lab.write_bytes(at_start + b"# more")
-    changed = of_lab_toml(lab, at_start)
+    changed = examine_lab_toml(lab, at_start)
     assert changed.is_wrong and "has changed since" in changed.found
     lab.write_bytes(at_start)
-    assert not of_lab_toml(lab, at_start).is_wrong
+    assert not examine_lab_toml(lab, at_start).is_wrong
     lab.unlink()
-    assert of_lab_toml(lab, at_start).is_wrong
+    assert examine_lab_toml(lab, at_start).is_wrong
 
 
 def test_doctor_without_a_running_pool(lab: Path) -> None:

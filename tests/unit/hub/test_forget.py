@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from miglab_hub import cli
 from miglab_hub.errors import StartError
-from miglab_hub.forget import forget, home_volume, is_known, tell
+from miglab_hub.forget import forget, has_records, home_volume, tell
 from miglab_hub.settings.lab_toml import Settings
 from miglab_pool.ledger import people
 from miglab_pool.ledger.ledger import Ledger
@@ -45,11 +45,11 @@ def test_a_renamed_users_home_is_theirs(used: Settings) -> None:
     """It has the name of before; whoever has that name now keeps theirs."""
     with closing(orm.new_session_factory(f"sqlite:///{used.hub_database}")()) as hub:
         ada = orm.User.find(hub, "ada")
-        HomeNames(used.home_names).of(user_id_of(hub, ada.id), "ada")
+        HomeNames(used.home_names).claim(user_id_of(hub, ada.id), "ada")
         ada.name = "lovelace"
         hub.add(orm.User(name="ada"))
         hub.commit()
-        HomeNames(used.home_names).of(user_id_of(hub, orm.User.find(hub, "ada").id), "ada")
+        HomeNames(used.home_names).claim(user_id_of(hub, orm.User.find(hub, "ada").id), "ada")
         hub.get_bind().dispose()
     assert forget(used, "ada").home == "" and (used.homes / "ada").exists()
     assert forget(used, "lovelace").home == str(used.homes / "ada")
@@ -61,7 +61,7 @@ def rename(settings: Settings, before: str, name: str) -> None:
     """The account is called so from now on; its home keeps the name of its first start."""
     with closing(orm.new_session_factory(f"sqlite:///{settings.hub_database}")()) as hub:
         account = orm.User.find(hub, before)
-        HomeNames(settings.home_names).of(user_id_of(hub, account.id), before)
+        HomeNames(settings.home_names).claim(user_id_of(hub, account.id), before)
         account.name = name
         hub.commit()
         hub.get_bind().dispose()
@@ -86,9 +86,9 @@ def test_the_former_name_of_somebody_renamed_leads_to_no_home(
 
 def test_a_home_that_a_deleted_account_left_is_removed(used: Settings) -> None:
     """The name is kept for an id that no account has, which is all that the lab knows of it."""
-    HomeNames(used.home_names).of("999t1", "eve")
+    HomeNames(used.home_names).claim("999t1", "eve")
     (used.homes / "eve").mkdir()
-    assert is_known(tell(used, "eve"))
+    assert has_records(tell(used, "eve"))
     assert forget(used, "eve").home == str(used.homes / "eve")
     assert json.loads(used.home_names.read_text()) == {}
 
@@ -118,7 +118,7 @@ def test_then_it_is_nobodys(used: Settings) -> None:
     assert "See me" not in words_in(used.ledger) and "for my script" not in words_in(
         used.hub_database
     )
-    assert done.named == ("course everyone",)
+    assert done.mentions == ("course everyone",)
     Ledger(used.ledger).close()
 
 
@@ -217,12 +217,12 @@ def test_a_ledger_of_before_is_brought_up_to_date_first(used: Settings) -> None:
 def test_a_name_is_no_pattern(used: Settings, user: str) -> None:
     """Odd names are matched as they are, and no others with them."""
     with closing(Ledger(used.ledger)) as ledger, ledger.write(1.0, durable=True) as tx:
-        tx.put(replace(TICKET, id=4, user=user), by=f"server:{user}/", reason=f"by {user}")
-    with people.opened(used.ledger) as file:
-        people.know(file, people.targets_of(file, user))
+        tx.put(replace(TICKET, id=4, user=user), cause=f"server:{user}/", reason=f"by {user}")
+    with people.open_ledger(used.ledger) as file:
+        people.register_targets(file, people.targets_of(file, user))
         assert set(people.forget(file, user, "forgotten")) == {"tickets", "transitions"}
-        assert people.kept_of(file, user).get("tickets") is None
-        assert len(people.kept_of(file, "ada")["tickets"]) == 1
+        assert people.personal_rows(file, user).get("tickets") is None
+        assert len(people.personal_rows(file, "ada")["tickets"]) == 1
 
 
 def test_another_engine_has_no_homes_of_this_lab(
@@ -234,7 +234,7 @@ def test_another_engine_has_no_homes_of_this_lab(
         info=lambda: {"ID": "another"}, remove_volume=removed.append, close=lambda: None
     )
     monkeypatch.setattr("miglab_hub.forget.docker.APIClient", lambda **_: engine)
-    monkeypatch.setattr("miglab_hub.forget.remove_left", lambda *_: None)
+    monkeypatch.setattr("miglab_hub.forget.remove_stale_measurements", lambda *_: None)
     in_docker = used.servers.model_copy(update={"spawner": "docker"})
     used = used.model_copy(update={"servers": in_docker})
     with closing(Ledger(used.ledger)) as ledger:

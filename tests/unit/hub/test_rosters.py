@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from miglab_hub.cli.roster import GroupChange, changes, left_aside
+from miglab_hub.cli.roster import GroupChange, group_changes, unread_columns
 from miglab_hub.errors import SettingsError, StartError
 from miglab_hub.settings.lab_toml import Settings, load
 from miglab_hub.settings.rosters import MOST_FAULTS, Roster, RosterError, parse_roster
@@ -20,18 +20,18 @@ READ = {
     "Excel's mark before UTF-8": (b"\xef\xbb\xbfuser\nada\n", Roster(("ada",))),
     "a German spreadsheet": (
         b"Nachname;User;Role\r\nL;ada;student\r\n",
-        Roster(("ada",), left_aside=("Nachname",)),
+        Roster(("ada",), unread_columns=("Nachname",)),
     ),
     "tabs": (b"user\trole\nina\tinstructor\n", Roster(instructors=("ina",))),
     "other columns, empty lines": (
         b"Username,First name\n\nada,Ada\n,\nbob,\n",
-        Roster(("ada", "bob"), left_aside=("First name",)),
+        Roster(("ada", "bob"), unread_columns=("First name",)),
     ),
     "umlauts, addresses": ("user\nüte\no.b@x.org\n".encode(), Roster(("üte", "o.b@x.org"))),
-    "quoted": (b'user,name\nada,"Lovelace, Ada"\n', Roster(("ada",), left_aside=("name",))),
+    "quoted": (b'user,name\nada,"Lovelace, Ada"\n', Roster(("ada",), unread_columns=("name",))),
     "nobody": (b"user\n", Roster()),
     "no newline at the end": (b"user\nada", Roster(("ada",))),
-    "short line": (b"name,user,role\nL,ada\n", Roster(("ada",), left_aside=("name",))),
+    "short line": (b"name,user,role\nL,ada\n", Roster(("ada",), unread_columns=("name",))),
 }
 
 
@@ -171,13 +171,13 @@ def test_who_joins_and_who_leaves(
 
     A course without a roster is left alone, and a group that is missing has nobody.
     """
-    assert changes(settings_with(tmp_path, "user\nAda\nemil\n"), there) == asked
+    assert group_changes(settings_with(tmp_path, "user\nAda\nemil\n"), there) == asked
 
 
 def test_a_column_that_nobody_reads_is_named(tmp_path: Path) -> None:
     """`Rolle` gives nobody a role, and whoever applies the roster is told."""
     settings = settings_with(tmp_path, "user;Rolle\nada;instructor\n")
-    assert list(left_aside(settings)) == [
+    assert list(unread_columns(settings)) == [
         "vision: columns not read: Rolle (only `user` and `role` are)"
     ]
 
@@ -187,4 +187,4 @@ def test_where_the_authenticator_fills_the_groups_a_roster_removes_nobody(tmp_pa
     settings_with(tmp_path, "user\nada\n")
     filled = f"{TWO}[authentication.config.Authenticator]\nmanage_groups = true\n"
     with pytest.raises(StartError, match="manage_groups"):
-        changes(lab_with(tmp_path, filled), {"vision": ("ada", "bob")})
+        group_changes(lab_with(tmp_path, filled), {"vision": ("ada", "bob")})

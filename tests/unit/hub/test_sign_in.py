@@ -11,7 +11,7 @@ from miglab_hub import doctor
 from miglab_hub.cli import app
 from miglab_hub.errors import SettingsError, StartError
 from miglab_hub.launch.preflight import prepare
-from miglab_hub.sign_in import check_identity, check_installed, open_to_all
+from miglab_hub.sign_in import check_identity, check_installed, open_sign_in_notice
 
 from .conftest import lab_with
 
@@ -135,7 +135,7 @@ def test_an_open_course_is_said(tmp_path: Path, chosen: str, shapes: str, says: 
     """Doctor and the start name who may take slices, and how to keep them for the courses."""
     course = f"[courses.everyone]\nshapes = [{shapes}]\n"
     settings = lab_with(tmp_path, f"{HERE}{course}[authentication]\nclass = {chosen}\n")
-    said = open_to_all(settings)
+    said = open_sign_in_notice(settings)
     assert bool(said) == says
     assert [finding.found for finding in doctor.examine_sign_in(settings)] == [said] * says
     if says:

@@ -16,7 +16,7 @@ from miglab_pool.gpu.driver import Driver
 from miglab_pool.gpu.readings import DriverMissing, GpuHung, GpuMissing, Xid
 from miglab_pool.gpu.simulated.machine import SimulatedMachine
 from miglab_pool.gpu.simulated.nvml import SimulatedNvml
-from miglab_pool.gpu.watched import MOST_HANGING, WatchedDriver, comes_back
+from miglab_pool.gpu.watched import MOST_HANGING, WatchedDriver, wait_for_outcome
 from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.pool import Pool
 from miglab_pool.refused import Refused
@@ -52,7 +52,7 @@ class HangingLab(World):
 
     def _wait(self, outcome: "Future[Any]", limit_s: float) -> bool:
         """Wait until the call is back, or hangs: then the clock has gone on by the limit."""
-        while not comes_back(outcome, 0.001):
+        while not wait_for_outcome(outcome, 0.001):
             if self.hung.is_set():
                 self.hung.clear()
                 self.at += limit_s

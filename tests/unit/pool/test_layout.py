@@ -13,16 +13,16 @@ from miglab_pool.gpu.geometry import Geometry, Placed
 from miglab_pool.gpu.simulated.geometry import model_geometry
 from miglab_pool.layouts.rules import (
     Change,
-    Kind,
+    LayoutRole,
     PartitionError,
     PresentSlice,
     arrange,
     arrangements,
-    change,
     is_possible,
-    only,
+    plan_change,
     resolve,
-    where,
+    restrict_geometry,
+    slice_key,
 )
 from miglab_pool.state.placement import GpuOccupancy, clash, place
 
@@ -38,7 +38,7 @@ def subsets() -> list[tuple[Placed, ...]]:
     for layout in ALL:
         for size in range(len(layout) + 1):
             for part in combinations(layout, size):
-                found.setdefault(frozenset(map(where, part)), part)
+                found.setdefault(frozenset(map(slice_key, part)), part)
     return list(found.values())
 
 
@@ -46,13 +46,15 @@ EVERY_STATE = subsets()
 PARTITIONS = sorted({tuple(sorted(item.profile.name for item in part)) for part in EVERY_STATE})
 partitions = st.sampled_from(PARTITIONS)
 states = st.sampled_from(EVERY_STATE)
-kinds = st.sampled_from((Kind.FREE, Kind.HELD, Kind.COMING, Kind.GRANTED, Kind.GOING))
+kinds = st.sampled_from(
+    (LayoutRole.FREE, LayoutRole.HELD, LayoutRole.COMING, LayoutRole.GRANTED, LayoutRole.GOING)
+)
 
 
 @st.composite
 def gpus(draw: st.DrawFn, fixed: bool = False) -> tuple[PresentSlice, ...]:
     """A GPU in any state, each slice free, held or on its way."""
-    some = st.sampled_from(list(Kind)) if fixed else kinds
+    some = st.sampled_from(list(LayoutRole)) if fixed else kinds
     return tuple(PresentSlice(n, placed, draw(some)) for n, placed in enumerate(draw(states), 1))
 
 
@@ -99,8 +101,8 @@ def test_done_is_exactly_the_partition(
     part: tuple[Placed, ...], partition: tuple[str, ...]
 ) -> None:
     """A GPU with other slices is not done."""
-    present = tuple(PresentSlice(n, placed, Kind.HELD) for n, placed in enumerate(part, 1))
-    assert change(A100, partition, present).is_done == (names(part) == partition)
+    present = tuple(PresentSlice(n, placed, LayoutRole.HELD) for n, placed in enumerate(part, 1))
+    assert plan_change(A100, partition, present).is_done == (names(part) == partition)
 
 
 @given(gpus(fixed=True), partitions)
@@ -109,13 +111,13 @@ def test_a_change_is_whole_and_interrupts_nobody(
     present: tuple[PresentSlice, ...], partition: tuple[str, ...]
 ) -> None:
     """Every slice is accounted for once, no leased one is removed, what is made has room."""
-    found = change(A100, partition, present)
-    parts = (found.keeps, found.comes, found.removes, found.drains, found.goes, found.fixed)
+    found = plan_change(A100, partition, present)
+    parts = (found.keeps, found.comes, found.removes, found.drains, found.goes, found.immovable)
     assert sorted(item.number for part in parts for item in part) == [i.number for i in present]
-    assert {item.kind for item in found.removes} <= {Kind.FREE}
-    assert {item.kind for item in found.fixed} <= {Kind.FIXED}
-    assert names(found.wanted) == partition
-    stays = [item.placed for item in present if item not in found.removes]
+    assert {item.role for item in found.removes} <= {LayoutRole.FREE}
+    assert {item.role for item in found.immovable} <= {LayoutRole.FIXED}
+    assert names(found.target) == partition
+    stays = [item.placed_slice for item in present if item not in found.removes]
     for placed in found.ready:
         assert not any(clash(placed, other) for other in stays)
 
@@ -124,7 +126,9 @@ def step(present: tuple[PresentSlice, ...], found: Change) -> tuple[PresentSlice
     """What the pool does at once: destroy what is free and unwanted, make what has room."""
     left = [item for item in present if item not in found.removes]
     number = max((item.number for item in present), default=0)
-    made = [PresentSlice(number + n, placed, Kind.FREE) for n, placed in enumerate(found.ready, 1)]
+    made = [
+        PresentSlice(number + n, placed, LayoutRole.FREE) for n, placed in enumerate(found.ready, 1)
+    ]
     return (*left, *made)
 
 
@@ -136,7 +140,7 @@ def test_applying_ends_conforming(
     """From any state, in whatever order leases end, the GPU comes to have its cut, and stays so."""
     held: list[tuple[PresentSlice, ...]] = []
     for _ in range(40):
-        found = change(A100, partition, present)
+        found = plan_change(A100, partition, present)
         if found.is_done:
             break
         now = step(present, found)
@@ -146,16 +150,18 @@ def test_applying_ends_conforming(
             assert now not in held  # no going in circles
             held.append(present)
             present = now
-    assert change(A100, partition, present).is_done
-    assert step(present, change(A100, partition, present)) == present
+    assert plan_change(A100, partition, present).is_done
+    assert step(present, plan_change(A100, partition, present)) == present
 
 
 def end_one(present: tuple[PresentSlice, ...], dice) -> tuple[PresentSlice, ...]:  # type: ignore[no-untyped-def]
     """One lease ends, or one slice that was on its way is there or gone."""
-    one = dice.choice([item for item in present if item.kind is not Kind.FREE])
+    one = dice.choice([item for item in present if item.role is not LayoutRole.FREE])
     rest = tuple(item for item in present if item is not one)
-    arrives = {Kind.COMING: Kind.FREE, Kind.GRANTED: Kind.HELD}.get(one.kind)
-    return rest if arrives is None else (*rest, replace(one, kind=arrives))
+    arrives = {LayoutRole.COMING: LayoutRole.FREE, LayoutRole.GRANTED: LayoutRole.HELD}.get(
+        one.role
+    )
+    return rest if arrives is None else (*rest, replace(one, role=arrives))
 
 
 @given(gpus(fixed=True), partitions)
@@ -166,11 +172,11 @@ def test_placements_disturb_the_fewest(
     wanted = arrange(A100, partition, present)
 
     def cost(layout: tuple[Placed, ...]) -> tuple[int, int]:
-        fixed = [item.placed for item in present if item.kind is Kind.FIXED]
-        mine = {where(placed) for placed in layout}
-        held = [item for item in present if item.kind in (Kind.HELD, Kind.GRANTED)]
+        fixed = [item.placed_slice for item in present if item.role is LayoutRole.FIXED]
+        mine = {slice_key(placed) for placed in layout}
+        held = [item for item in present if item.role in (LayoutRole.HELD, LayoutRole.GRANTED)]
         under = sum(any(clash(placed, other) for other in fixed) for placed in layout)
-        return under, sum(item.where not in mine for item in held)
+        return under, sum(item.key not in mine for item in held)
 
     assert cost(wanted) == min(map(cost, arrangements(A100, partition)))
 
@@ -182,9 +188,9 @@ def test_only_its_shapes_on_its_placements(
 ) -> None:
     """While a layout is in force nothing is granted that it would have to drain."""
     wanted = arrange(A100, partition, present)
-    live = tuple(item.placed for item in present if item.kind is not Kind.FREE)
-    choices = place(asked, [GpuOccupancy("a", only(A100, wanted), live)])
+    live = tuple(item.placed_slice for item in present if item.role is not LayoutRole.FREE)
+    choices = place(asked, [GpuOccupancy("a", restrict_geometry(A100, wanted), live)])
     for choice in choices or ():
-        assert (choice.placement.start, choice.profile.name) in set(map(where, wanted))
+        assert (choice.placement.start, choice.profile.name) in set(map(slice_key, wanted))
     free = [placed for placed in wanted if not any(clash(placed, other) for other in live)]
     assert (choices is not None) == (not Counter(asked) - Counter(names(tuple(free))))

@@ -18,9 +18,10 @@ from tests import old_ledgers
 
 from miglab_api.tickets import TicketState
 from miglab_pool.ledger import tables
-from miglab_pool.ledger.ledger import EXIT_STATUS, Ledger, LedgerMismatch
+from miglab_pool.ledger.ledger import EXIT_STATUS, Ledger
 from miglab_pool.ledger.rows import ROWS, LeaseRow, SliceRow, TicketRow
 from miglab_pool.ledger.tables import VERSION, LedgerBusy, LedgerDamaged, LedgerTooNew, LedgerTooOld
+from miglab_pool.ledger.transaction import LedgerMismatch
 from miglab_pool.schedule import DAY_S
 from miglab_pool.staff.log import delete_old
 from miglab_pool.state.lock import AlreadyRunning, PoolLock
@@ -79,7 +80,7 @@ def test_reopen(path: Path, user: str) -> None:
     """What was written is there after reopening, to the letter."""
     ledger = Ledger(path)
     with ledger.write(5.0, durable=True) as tx:
-        tx.put(ticket(1, user), by=user, reason="asked")
+        tx.put(ticket(1, user), cause=user, reason="asked")
     ledger.close()
     ledger = Ledger(path)
     assert ledger.state.tickets == {1: ticket(1, user)}
@@ -373,7 +374,7 @@ def aged(tmp_path: Path) -> Ledger:
     """Four tickets: two old, one of them a lease's; one old that waits; the newest."""
     made = Ledger(tmp_path / "aged.sqlite")
     with made.write(LONG_AGO, durable=True) as tx:
-        tx.put(TICKET, by="server:ada/")
+        tx.put(TICKET, cause="server:ada/")
         tx.put(replace(TICKET, id=2, state="expired"))
         tx.put(LeaseRow(1, 2, 1, "ada", "", "vision", "1g.5gb", "released", LONG_AGO))
         tx.put(replace(TICKET, id=3, state="waiting"))

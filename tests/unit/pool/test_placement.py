@@ -11,7 +11,7 @@ from tests.maximal_layouts import maximal_layouts
 from miglab_bench.measures.placement import packs
 from miglab_pool.gpu.geometry import Geometry, Placed, Placement, legal_placements
 from miglab_pool.gpu.simulated.geometry import model_geometry
-from miglab_pool.state.placement import GpuOccupancy, _empty, could_ever_fit, place
+from miglab_pool.state.placement import GpuOccupancy, _emptied, could_ever_fit, place
 
 A100 = model_geometry("A100-40GB")
 A30 = model_geometry("A30")
@@ -210,7 +210,7 @@ def test_could_ever_place_ignores_what_is_there_now() -> None:
     """
     gpus = [GpuOccupancy("a", A100, (_at("7g.40gb", 0),)), GpuOccupancy("b", A100, usable=False)]
     many = [GpuOccupancy(str(n), A100) for n in range(64)] + [GpuOccupancy("b", A30)]
-    assert [gpu.gpu for gpu in _empty(many, 2)] == ["0", "1", "b"]
+    assert [gpu.gpu for gpu in _emptied(many, 2)] == ["0", "1", "b"]
     for there, most in ((gpus, 2), (many, 64)):
         assert could_ever_fit(["7g.40gb"] * most, there)
         assert not could_ever_fit(["7g.40gb"] * (most + 1), there)

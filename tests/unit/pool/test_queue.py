@@ -67,7 +67,7 @@ def next_grant(
 
 SMALL, BIG = "1g.5gb", "7g.40gb"
 FOREIGN = placed(SMALL, 0)
-SHARED = GpuOccupancy("a", A100, (FOREIGN,), fixed=(FOREIGN,))
+SHARED = GpuOccupancy("a", A100, (FOREIGN,), immovable=(FOREIGN,))
 HALF_FULL = gpu("a", placed("3g.20gb", 0))
 EMPTIER = gpu("a", placed(SMALL, 0))
 FULLER = gpu("b", placed("3g.20gb", 4), placed(SMALL, 0))

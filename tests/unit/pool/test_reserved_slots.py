@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from miglab_pool.gpu.geometry import Placed
-from miglab_pool.state.placement import GpuOccupancy, Slot, clash, place, without
+from miglab_pool.state.placement import GpuOccupancy, Slot, clash, place, without_places
 from miglab_pool.state.slot_choice import FEW, SlotCandidate, choose_slots
 
 from .test_queue import A100, placed
@@ -25,7 +25,7 @@ def candidate(
     fixed: tuple[Placed, ...] = (),
 ) -> SlotCandidate:
     live = (*leased, *drawn, *fixed)
-    return SlotCandidate(GpuOccupancy(gpu, A100, live, ready, fixed=fixed), leased, drawn)
+    return SlotCandidate(GpuOccupancy(gpu, A100, live, ready, immovable=fixed), leased, drawn)
 
 
 def test_unusable_and_full() -> None:
@@ -42,11 +42,11 @@ def test_unusable_and_full() -> None:
 def test_closed_to_others() -> None:
     """What is kept is neither free, warm, nor freed by a lease's end, for those who draw not."""
     occupancy = candidate("a", ready=(placed("1g.5gb", 0), placed("1g.5gb", 4))).occupancy
-    closed = without(occupancy, [placed("3g.20gb", 0)])
-    assert closed.fixed == (placed("3g.20gb", 0),)
+    closed = without_places(occupancy, [placed("3g.20gb", 0)])
+    assert closed.immovable == (placed("3g.20gb", 0),)
     assert closed.warm == (placed("1g.5gb", 4),)
     assert place(("7g.40gb",), [closed]) is None
-    assert without(occupancy, ()) is occupancy
+    assert without_places(occupancy, ()) is occupancy
 
 
 names = st.sampled_from(PLAIN)
@@ -85,15 +85,15 @@ def test_all_that_fit_and_none_over_another(
     """Every slice gets a seat exactly if all fit once the leases are over; seats never overlap."""
     slots = choose_slots(requests, candidates)
     wanted = [name for names in requests for name in names]
-    bare = [GpuOccupancy(s.occupancy.gpu, A100, live=s.occupancy.fixed) for s in candidates]
+    bare = [GpuOccupancy(s.occupancy.gpu, A100, live=s.occupancy.immovable) for s in candidates]
     assert (len(slots) == len(wanted)) == (place(wanted, bare) is not None)
     for one, other in combinations(slots, 2):
-        assert one.gpu != other.gpu or not clash(one.placed, other.placed)
+        assert one.gpu != other.gpu or not clash(one.placed_slice, other.placed_slice)
     for slot in slots:
-        fixed = next(s.occupancy.fixed for s in candidates if s.occupancy.gpu == slot.gpu)
-        assert not any(clash(slot.placed, item) for item in fixed)
+        fixed = next(s.occupancy.immovable for s in candidates if s.occupancy.gpu == slot.gpu)
+        assert not any(clash(slot.placed_slice, item) for item in fixed)
     asked = Counter((request, name) for request, names in enumerate(requests) for name in names)
-    assert Counter((s.request, s.placed.profile.name) for s in slots) <= asked
+    assert Counter((s.request, s.placed_slice.profile.name) for s in slots) <= asked
 
 
 @settings(max_examples=2 * settings.default.max_examples)
@@ -117,7 +117,8 @@ def test_each_slot_is_the_best_that_is_left(
             for candidate in candidates
             for item in (placed(profile.name, start) for start in profile.starts)
             if not any(
-                clash(item, other) for other in (*candidate.occupancy.fixed, *_on(candidate, kept))
+                clash(item, other)
+                for other in (*candidate.occupancy.immovable, *_on(candidate, kept))
             )
         ]
         kept += [min(found, key=lambda one: (one[0], one[2].gpu, one[1]))[2]] if found else []
@@ -126,11 +127,11 @@ def test_each_slot_is_the_best_that_is_left(
 
 
 def _on(candidate: SlotCandidate, kept: list[Slot]) -> list[Placed]:
-    return [slot.placed for slot in kept if slot.gpu == candidate.occupancy.gpu]
+    return [slot.placed_slice for slot in kept if slot.gpu == candidate.occupancy.gpu]
 
 
 def _lying_on(candidate: SlotCandidate, item: Placed) -> tuple[int, ...]:
-    kinds = (candidate.drawn, candidate.leased)
+    kinds = (candidate.drawn_leases, candidate.leased)
     return tuple(sum(clash(item, other) for other in kind) for kind in kinds)
 
 

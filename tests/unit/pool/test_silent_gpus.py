@@ -198,7 +198,7 @@ def test_the_drivers_work_is_timed_by_profile(world: World) -> None:
     """One cut, one destroyed, one cut anew: so many seconds for each; what fails gives none."""
     told: list[tuple[str, str, float]] = []
     stopwatch = Stopwatch(itertools.count(5, 2).__next__)
-    stopwatch.told = lambda *what: told.append(what)
+    stopwatch.on_time = lambda *what: told.append(what)
     world.pool.worker.stopwatch = stopwatch
     lease = world.run("ada", "3g.20gb")
     world.fail("nvmlGpuInstanceDestroy", pynvml.NVML_ERROR_IN_USE)

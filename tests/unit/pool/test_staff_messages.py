@@ -11,11 +11,11 @@ from sqlalchemy.dialects import sqlite
 from tests.pool_settings import changed
 from tests.refusals import because
 
-from miglab_api.staff import MINUTES_MAX, TEXT_MAX, MessageRequest, called
+from miglab_api.staff import MINUTES_MAX, TEXT_MAX, MessageRequest, display_name
 from miglab_api.tickets import borrower_of
 from miglab_api.wording import server_in_words
 from miglab_pool.ledger.rows import MessageRow
-from miglab_pool.ledger.tables import reading
+from miglab_pool.ledger.tables import open_read_only
 from miglab_pool.refused import Refused
 from miglab_pool.staff.actions import MESSAGES_MAX, is_for
 from miglab_pool.staff.log import AuditQuery, build_select, describe_change, verb_phrase
@@ -155,7 +155,7 @@ def busy(world: World) -> None:
 
 def acts(world: World, **asked: Any) -> list[tuple[str, str]]:
     found = world.pool.staff.audit(AuditQuery(**asked))
-    return [(one.action, called(one.by)) for one in found]
+    return [(one.action, display_name(one.by)) for one in found]
 
 
 OPERATOR = "the operator of this host"
@@ -194,7 +194,7 @@ def test_reading_waits_for_nobody(world: World) -> None:
         tx.pause("", INA, None)
         assert acts(world) == ALL
     assert acts(world) == [("resume", "ina"), *ALL]
-    with reading(world.ledger.path) as connection:  # what happens meanwhile is in no answer
+    with open_read_only(world.ledger.path) as connection:  # what happens meanwhile is in no answer
         count = "SELECT count(*) FROM tickets"
         before = connection.exec_driver_sql(count).scalar_one()
         world.ask("ada")
@@ -264,7 +264,7 @@ def test_the_audit_is_found_by_its_index(world: World) -> None:
 )  # fmt: skip
 def test_how_people_are_called(by: str, name: str) -> None:
     """By their own name, or by what they are."""
-    assert called(by) == name
+    assert display_name(by) == name
 
 
 @pytest.mark.parametrize(

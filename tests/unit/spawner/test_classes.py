@@ -13,7 +13,7 @@ from miglab_api.scopes import LEASE_SCOPE
 from miglab_slurm.spawner import MIGSlurmSpawner
 from miglab_spawner.docker import MIGDockerSpawner
 from miglab_spawner.local import GatedProcessSpawner, MIGLocalSpawner, folder_name
-from miglab_spawner.mixin import with_lease_scope
+from miglab_spawner.token_scopes import with_lease_scope
 
 OURS = [
     (MIGDockerSpawner, DockerSpawner),
@@ -79,7 +79,7 @@ def test_names_never_share_a_home():
 def test_a_hub_without_the_scope_gets_the_sites_own(monkeypatch: pytest.MonkeyPatch, theirs: Any):
     """An unknown scope would break every start: it is added only where it is defined."""
     with_scope = with_lease_scope(theirs)
-    monkeypatch.setattr("miglab_spawner.mixin.scope_definitions", {})
+    monkeypatch.setattr("miglab_spawner.token_scopes.scope_definitions", {})
     assert with_scope(None) == ["read:users!user"]
-    monkeypatch.setattr("miglab_spawner.mixin.scope_definitions", {LEASE_SCOPE: {}})
+    monkeypatch.setattr("miglab_spawner.token_scopes.scope_definitions", {LEASE_SCOPE: {}})
     assert with_scope(None) == ["read:users!user", f"{LEASE_SCOPE}!server"]

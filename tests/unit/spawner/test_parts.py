@@ -11,9 +11,9 @@ from miglab_spawner import refusals
 from miglab_spawner.containers import host_config
 from miglab_spawner.containers.host_config import (
     SavedLease,
+    escape_braces,
     gpu_environment,
     hard_host_config,
-    literal,
     soft_host_config,
 )
 from miglab_spawner.pages import spawn_page, waiting
@@ -44,12 +44,12 @@ BAD = [{"shape": 7}, {"shape": {"a": 1}}, {"course": ["a", "b"]}, {"shape": "1" 
 def test_options_of_another_kind_are_refused(bad: dict[str, object]):
     """An API call may send anything; what is no text, or too long, is refused, naming the key."""
     with pytest.raises(spawn_page.BadChoice, match=next(iter(bad))):
-        spawn_page.parse(bad)
+        spawn_page.parse_choice(bad)
 
 
 def test_forgetting_keeps_the_rest():
     """A hopeless choice is dropped, an image stays chosen."""
-    assert spawn_page.forgotten({"shape": "9g", "course": "x", "image": "i"}) == {"image": "i"}
+    assert spawn_page.without_choice({"shape": "9g", "course": "x", "image": "i"}) == {"image": "i"}
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_limits_follow_the_shape(shape: str, mem_gib: float, pids: int):
 def test_a_wrong_limit_is_named(row: dict[str, float]):
     """An unknown key and a limit of nothing are refused, naming the shape."""
     with pytest.raises(ValueError, match=r"1g\.5gb"):
-        host_config.checked({"1g.5gb": row})
+        host_config.check_limits({"1g.5gb": row})
 
 
 def test_labels_bring_the_grant_back():
@@ -99,8 +99,8 @@ def test_ordinals(number: int, words: str):
     assert wording.ordinal(number) == words
 
 
-def queued(**more: object) -> waiting.ProgressEvent:
-    return waiting.queued(ticket_view(1, "ada", **{"position": 2, "waiting": 5, **more}))
+def queue_event(**more: object) -> waiting.ProgressEvent:
+    return waiting.queue_event(ticket_view(1, "ada", **{"position": 2, "waiting": 5, **more}))
 
 
 ESTIMATE = WaitEstimate(low_s=660, likely_s=900, high_s=1400, basis="from 50 leases")
@@ -119,12 +119,12 @@ HELD = "Your course holds 2 of the 2."
 )
 def test_the_queue_is_said_in_words(more: dict[str, object], words: str):
     """Position, length, and an estimate with what it is from, or what else is waited for."""
-    assert re.search(words, queued(**more).message)
+    assert re.search(words, queue_event(**more).message)
 
 
 def test_nearer_the_front_more_of_the_bar_is_full():
     """Whatever the queue's length."""
-    assert queued(position=1).pct > queued().pct > queued(position=9, waiting=9).pct
+    assert queue_event(position=1).pct > queue_event().pct > queue_event(position=9, waiting=9).pct
 
 
 async def test_every_reader_gets_every_event():
@@ -153,7 +153,7 @@ async def test_every_reader_gets_every_event():
 )
 def test_an_end_is_explained(state: dict[str, object], words: str):
     """Out of memory, a signal, an exit code; nothing for an end in peace."""
-    said = refusals.why_container_ended(state, 2 * GIB)
+    said = refusals.container_end_message(state, 2 * GIB)
     assert words in said
     assert bool(said) == bool(words)
 
@@ -195,7 +195,7 @@ def test_a_lease_is_a_device_request_and_no_restart():
 )
 def test_a_sites_limits_take_the_place_of_the_shapes(host, traits, mem_bytes, cpus):
     """Its host configuration before its traits, as in DockerSpawner; there is never any swap."""
-    limits = host_config.limits_of("cpu", {}).as_site(host, **traits)
+    limits = host_config.limits_of("cpu", {}).with_site_limits(host, **traits)
     assert (limits.mem_bytes, limits.cpus) == (mem_bytes, cpus)
     soft = soft_host_config(limits, host)
     assert soft["memswap_limit"] == (mem_bytes or -1)
@@ -205,7 +205,9 @@ def test_a_sites_limits_take_the_place_of_the_shapes(host, traits, mem_bytes, cp
 
 def test_braces_in_a_name_stay_braces():
     """DockerSpawner formats these values; a user called ``{prefix}`` keeps the name."""
-    assert literal({"miglab.user": "{prefix}"})["miglab.user"].format(prefix="x") == "{prefix}"
+    assert (
+        escape_braces({"miglab.user": "{prefix}"})["miglab.user"].format(prefix="x") == "{prefix}"
+    )
 
 
 @pytest.mark.parametrize(

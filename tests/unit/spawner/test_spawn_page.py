@@ -11,9 +11,9 @@ from miglab_api.tickets import Headcount, TicketState, TicketView, WaitEstimate
 from miglab_api.wording import gpu_picture, shape_title
 from miglab_spawner.pages.spawn_page import (
     SpawnChoice,
-    in_gib,
-    in_minutes,
-    page_of,
+    build_page,
+    format_gib,
+    format_minutes,
     page_without_pool,
     render,
 )
@@ -69,7 +69,7 @@ def form(
     **more: object,
 ) -> Form:
     offers = Offers(simulated=False, courses=courses, **more)  # type: ignore[arg-type]
-    return Form(render(page_of(offers, saved or SpawnChoice(), news, ticket)))
+    return Form(render(build_page(offers, saved or SpawnChoice(), news, ticket)))
 
 
 NAMELESS = {"sm_count": 0, "memory_mib": 0, "held_up": "Its nodes are down."}
@@ -154,7 +154,7 @@ def test_what_is_not_known_is_left_out() -> None:
     text = " ".join([*form(course(*nameless)).words, *form(ML).words])
     for words in ("0 SMs", "0 GiB", "Left for", "nobody needs it"):
         assert words not in text
-    assert [in_gib(mib) for mib in (4864, 20480)] == ["4.75 GiB", "20 GiB"]
+    assert [format_gib(mib) for mib in (4864, 20480)] == ["4.75 GiB", "20 GiB"]
     assert "Always free" not in form(course(offer("cpu", **NAMELESS))).words
 
 
@@ -180,7 +180,7 @@ def test_the_heading_is_the_course() -> None:
     """The only one there is."""
     for courses, heading in (((ML,), ML.title), ((ML, ALL), "Start a server")):
         offers = Offers(simulated=False, courses=courses)
-        assert page_of(offers, SpawnChoice()).heading == heading
+        assert build_page(offers, SpawnChoice()).heading == heading
 
 
 def test_borrowing_is_a_choice_where_a_course_lends():
@@ -228,7 +228,7 @@ def test_one_click_returns():
 )
 def test_minutes(seconds: float, words: str):
     """Nobody plans by the second."""
-    assert in_minutes(seconds) == words
+    assert format_minutes(seconds) == words
 
 
 @pytest.mark.parametrize(
@@ -273,5 +273,5 @@ def test_the_button_says_what_it_does() -> None:
     people = Headcount(shape="1g.5gb", free=3, total=14, holding=9, waiting=11)
     for paused, second in (("", "Join the queue as 12th"), ("so", "Start")):
         offers = Offers(simulated=True, courses=(shapes,), people=people, paused=paused)
-        (section,) = page_of(offers, SpawnChoice()).sections
+        (section,) = build_page(offers, SpawnChoice()).sections
         assert [card.action for card in section.cards] == ["Start", second, "Start"]

@@ -30,14 +30,14 @@ class FakeQueue:
         self.calls: list[tuple[str, Any]] = []
         self.refuses: Exception | None = None
 
-    async def attended(self, number: int) -> TicketView:
+    async def attend_ticket(self, number: int) -> TicketView:
         return await self.news.get()
 
-    async def asked(self, shape: str) -> TicketView:
+    async def request_shape(self, shape: str) -> TicketView:
         self._called("asked", shape)
         return ticket(TicketState.OFFERED, id=2, shape=shape)
 
-    async def given_up(self, number: int) -> TicketView:
+    async def cancel_ticket(self, number: int) -> TicketView:
         self._called("given_up", number)
         return ticket(TicketState.CANCELLED, reason="cancelled")
 
@@ -55,7 +55,7 @@ def queue() -> FakeQueue:
 async def begun(queue: FakeQueue, *, keeps_ticket: bool = True) -> tuple[Wait, Any]:
     """A wait that has begun, and its task."""
     wait = Wait(queue, lambda _pct, _said: None, keeps_ticket=keeps_ticket)
-    task = asyncio.create_task(wait.until_over(ticket()))
+    task = asyncio.create_task(wait.wait_until_over(ticket()))
     await until(lambda: wait.ticket is not None, "the wait to begin")
     return wait, task
 
@@ -64,7 +64,7 @@ async def test_on_cpu_where_nobody_would_attend_the_ticket(queue: FakeQueue):
     """It is given up."""
     wait, task = await begun(queue, keeps_ticket=False)
     await wait.change_to("cpu")
-    assert (await task, wait.kept, queue.calls) == (None, None, [("given_up", 1)])
+    assert (await task, wait.background_ticket, queue.calls) == (None, None, [("given_up", 1)])
 
 
 async def test_a_start_that_fails_leaves_no_change_behind(queue: FakeQueue):

@@ -11,7 +11,7 @@ import pytest
 from tests.refusals import because
 from tests.unit.pool.conftest import World
 
-from miglab_hub.service.process import OnceAMinute
+from miglab_hub.service.process import RepeatFilter
 from miglab_pool.http.access.auth import Sessions, SignIn, server_of
 from miglab_pool.http.access.hub_tokens import (
     GUESSES_IN_ALL,
@@ -307,7 +307,7 @@ async def test_all_addresses_together_have_a_limit() -> None:
 def test_a_warning_that_strangers_cause_is_written_once_a_minute() -> None:
     """By its words, whatever the values in them; others' warnings are written each time."""
     at = [0.0]
-    once_a_minute = OnceAMinute({"sign-in"}, lambda: at[0])
+    once_a_minute = RepeatFilter({"sign-in"}, lambda: at[0])
 
     def is_written(text: str, value: str, logger: str = "sign-in") -> bool:
         record = logging.LogRecord(logger, logging.WARNING, "", 1, text, (value,), None)

@@ -276,10 +276,10 @@ async def test_progress_goes_with_the_person(lab: ClassLab) -> None:
     """It is told to whoever asks what is kept of them, and erased, not made nobody's."""
     await lab.read_the_notice()
     await lab.told(DONE)
-    with people.opened(lab.world.folder / "ledger.sqlite") as ledger:
-        people.know(ledger, set())
-        assert [row["experiment"] for row in people.kept_of(ledger, "alice")["progress"]] == [
+    with people.open_ledger(lab.world.folder / "ledger.sqlite") as ledger:
+        people.register_targets(ledger, set())
+        assert [row["experiment"] for row in people.personal_rows(ledger, "alice")["progress"]] == [
             "", "T-1"
         ]  # fmt: skip
         assert people.forget(ledger, "alice", "forgotten-1")["progress"] == 2
-        assert "progress" not in people.kept_of(ledger, "forgotten-1")
+        assert "progress" not in people.personal_rows(ledger, "forgotten-1")

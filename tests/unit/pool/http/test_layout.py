@@ -205,39 +205,44 @@ def test_before_and_after() -> None:
         makes=[place("1g.5gb", 0, 1), place("1g.5gb", 1, 1)],
         ready_at=NOW + 600,
     )
-    assert [(p.start, p.size, p.fate) for p in found.now] == [
+    assert [(p.start, p.size, p.fate) for p in found.present_segments] == [
         (0, 2, "held"),
         (2, 1, "goes"),
         (3, 3, "gap"),
         (6, 1, "other"),
         (7, 1, "gap"),
     ]
-    assert [(p.start, p.size, p.fate) for p in found.then] == [
+    assert [(p.start, p.size, p.fate) for p in found.planned_segments] == [
         (0, 1, "new"),
         (1, 1, "new"),
         (2, 6, "gap"),
     ]
-    assert found.says == (
+    assert found.summary == (
         "2 to create, 1 to remove, waiting for 1 in use, done in 10 minutes at the latest"
     )
-    assert found.who == ("bob (Machine Learning) holds 2g.10gb: the lease ends in 10 minutes",)
+    assert found.waiting_for == (
+        "bob (Machine Learning) holds 2g.10gb: the lease ends in 10 minutes",
+    )
 
 
 def test_who_must_not_be_named_is_somebody() -> None:
     """And where a lease has no end, it is said that the time is not known."""
     found = change(drains=[drain(1, user=None, course="")])
-    assert found.who == ("somebody holds 2g.10gb: the lease has no set end",)
-    assert "has no set end" in found.says
-    assert found.now[0].word == "somebody, then removed"
+    assert found.waiting_for == ("somebody holds 2g.10gb: the lease has no set end",)
+    assert "has no set end" in found.summary
+    assert found.present_segments[0].status == "somebody, then removed"
 
 
 def test_as_it_is_to_be_and_without_a_layout() -> None:
     """Both are said; without a layout it is to become nothing; a GPU that is gone is left out."""
     conforming = change(conforms=True, keeps=[place("2g.10gb", 0, 2)])
-    assert conforming.says == "Conforms"
-    assert (conforming.then[0].fate, conforming.then[0].what) == ("stays", "2g.10gb")
+    assert conforming.summary == "Conforms"
+    assert (conforming.planned_segments[0].fate, conforming.planned_segments[0].label) == (
+        "stays",
+        "2g.10gb",
+    )
     free = change(layout="")
-    assert (free.then, free.says) == ((), "No layout: partitioned on demand")
+    assert (free.planned_segments, free.summary) == ((), "No layout: partitioned on demand")
     assert changes([GpuLayout(gpu="GPU-9", index=9, conforms=False)], [gpu_view()], NOW, {}) == []
 
 
@@ -394,11 +399,11 @@ def _on(gpu: PartitionableGpu, draft: LayoutDraft, groups: list[dict[str, Any]])
         (names,) = resolve(draft, [gpu]).values()
     except LayoutError as error:
         if not groups:
-            assert "none of its groups names a GPU here" in error.why
+            assert "none of its groups names a GPU here" in error.problem
             return "no such model"
         (profiles,) = (group["mig-devices"] for group in groups)
         unknown = sorted(set(profiles) - set(gpu.geometry.by_name))
-        assert unknown and f"it has no {unknown[0]}" in error.why
+        assert unknown and f"it has no {unknown[0]}" in error.problem
         return "no such profile"
     (profiles,) = (group["mig-devices"] for group in groups)
     assert Counter(names) == profiles

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.unit.pool.conftest import World
 
-from miglab_api.staff import MessageRequest, SentMessage, called
+from miglab_api.staff import MessageRequest, SentMessage, display_name
 from miglab_pool.staff.log import verb_phrase
 from miglab_pool.staff.log_page import (
     ROWS_SHOWN,
@@ -125,7 +125,7 @@ def test_entries_in_words() -> None:
     ]
     told = [
         (
-            called(one.by),
+            display_name(one.by),
             describe_target(one, {"GPU-a": "GPU 3"}),
             verb_phrase(one.action, one.to_state),
         )

@@ -68,7 +68,7 @@ async def test_each_job_on_its_thread(pool: Pool, start: Start) -> None:
 async def test_a_name_from_an_old_answer_is_taken_from_nobody(pool: Pool, start: Start) -> None:
     """The hub's answers are kept for a while: only its own process says who is called how now."""
     runner = await start()
-    pool.people.tell("1t1", "ada")
+    pool.people.rename_user("1t1", "ada")
     assert await runner.name_of("2t2", "ada") == "ada (2t2)"
     assert await runner.name_of("1t1", "lovelace") == "ada" == pool.people.name_of("1t1")
     assert await runner.name_of("3t3", "bo") == "bo" == pool.people.name_of("3t3")

@@ -314,7 +314,7 @@ def test_a_class_takes_no_slot_from_its_own_members(lab: PromisedLab) -> None:
         for row in gpu.slices
         if row.lease == held.id
     ]
-    slots = [(slot.gpu, slot.placed) for slot in slots_of(view)[1]]
+    slots = [(slot.gpu, slot.placed_slice) for slot in slots_of(view)[1]]
     assert len(own) == 1 and len(slots) == 12
     assert own[0] not in slots
 

@@ -12,7 +12,7 @@ from tests.unit.pool.reclaimer.test_round import ReclaimWorld
 
 from miglab_api.leases import LeaseView
 from miglab_api.tickets import borrower_of
-from miglab_hub.service.__main__ import release_what_is_due
+from miglab_hub.service.__main__ import release_due_leases
 from miglab_pool.http.access.auth import SignIn
 from miglab_pool.http.management_app import management_app
 from miglab_pool.http.metrics import Metrics
@@ -121,7 +121,7 @@ async def test_what_is_due_is_taken_back(
     counted: list[str] = []
 
     def due(pool: Pool) -> list[LeaseView]:
-        return release_what_is_due(pool, counted.append)
+        return release_due_leases(pool, counted.append)
 
     world.pass_time(99)
     assert [one.state for one in await runner.decide(due)] == ["running"]

@@ -261,7 +261,7 @@ async def test_a_renamed_user_is_the_same(
     owner = {**OWNERS["alice-server"], "miglab_user_id": "7t1"}
     monkeypatch.setitem(OWNERS, "alice-server", owner)
     assert (await student.get("/api/lease", headers=as_("alice-server"))).json()["id"] == 1
-    world.pool.people.tell("7t1", "liddell")
+    world.pool.people.rename_user("7t1", "liddell")
     own = await student.get("/api/lease", headers=as_("alice-server"))
     assert (own.json()["id"], own.json()["user"]) == (1, "liddell")
     new_name = {"name": "liddell", "scopes": ["custom:miglab:lease!server=liddell/"]}
