@@ -144,7 +144,11 @@ class Scene:
     def move(self) -> None:
         """The student takes the slice that is offered, as JupyterLab asks the hub for it."""
 
-        def is_begun() -> bool:
+        wait_for(self.try_move, "the move to begin")
+
+    def try_move(self) -> bool:
+        """Whether the hub takes the request for it."""
+        with suppress(ValueError):
             token = self._environment()["JUPYTERHUB_API_TOKEN"]
             answer = httpx.post(
                 f"{self.lab.settings.public_url}hub/api/miglab/move/ada/",
@@ -153,8 +157,7 @@ class Scene:
                 trust_env=False,
             )
             return answer.status_code == 202
-
-        wait_for(is_begun, "the move to begin")
+        return False
 
     def remove_as_staff(self) -> None:
         """Staff take the student out of the queue."""
@@ -343,7 +346,7 @@ def wait_until_served(scene: Scene) -> None:
         if scene.ada.is_ready() and scene.own_job() in scene.slice_jobs():
             return True
         if scene.ada.is_ready() and scene.slice_jobs("RUNNING"):
-            scene.move()
+            scene.try_move()
         come_back(scene)
         return False
 

@@ -118,6 +118,6 @@ def site_of(
         prologue=json.dumps(prologue),
         folder=cluster.folder,
         notebooks=notebooks,
-        lines=lines,
+        more=lines,
         shape=shape,
     )
