@@ -203,7 +203,7 @@ def test_a_release_waits_for_the_engine(pool: Pool, second: SecondEngine):
     """Asked back while the engine is away, a slice is free only after the 404 for its holder."""
     lease, container = start_server(pool, second)
     second.do("stop")
-    pool.leases.release(lease.id, by="ada", reason="done")
+    pool.leases.release(lease.id, actor="ada", reason="done")
     settle(pool)
     assert pool.leases.find(lease.id).state is LeaseState.RELEASING
     second.do("start")
@@ -225,7 +225,7 @@ def test_a_start_that_its_engine_has_forgotten(pool: Pool, second: SecondEngine)
         assert client.inspect_container(number)["State"]["Status"] == "created"
         client.remove_container(number, force=True)
     assert processes_of(f"container:{number}")
-    pool.leases.release(lease.id, by="ada", reason="done")
+    pool.leases.release(lease.id, actor="ada", reason="done")
     settle(pool)
     assert pool.leases.find(lease.id).state is LeaseState.RELEASED
     assert processes_of(f"container:{number}") == []

@@ -301,7 +301,7 @@ def bearer(token: str) -> dict[str, str]:
 
 def host_of(engine: docker.DockerClient, lab: TemporaryLab) -> str:
     """The host's address, seen from the containers."""
-    return networks.gateway(engine.api.inspect_network(lab.settings.network))
+    return networks.gateway_address(engine.api.inspect_network(lab.settings.network))
 
 
 def test_other_slices(lab: TemporaryLab, mallory: Intruder, alice: Intruder):
@@ -373,7 +373,7 @@ def test_metadata_and_the_network_behind(engine, lab: TemporaryLab, mallory: Int
     host, of = host_of(engine, lab), lab.settings
     network = engine.api.inspect_network(of.network)
     subnets = [str(config["Subnet"]) for config in network["IPAM"]["Config"]]
-    rules = egress.rules(subnets, (of.hub_port, of.student_port))
+    rules = egress.firewall_rules(subnets, (of.hub_port, of.student_port))
     with socket.create_server((host, 0)) as listener, installed(rules):
         listens = f"{host}:{listener.getsockname()[1]}"
         assert mallory.reaches(listens, METADATA) == [False, False]

@@ -239,7 +239,7 @@ async def test_trap_2_a_running_leftover_gives_way(hub, lab, container_of, engin
 async def test_trap_2_a_leftover_with_a_slice_is_not_started_for_cpu(hub, lab, engine, base_image):
     """A stopped container of ours with an old slice is no server without a GPU."""
     had = SavedLease(7, 1, "ada", "", ("MIG-1",))
-    labels = ServerLabels(LAB, "ada", "", had).written()
+    labels = ServerLabels(LAB, "ada", "", had).as_labels()
     old = engine.containers.create(base_image, ["true"], name=f"{LAB}-ada", labels=labels)
     environment = await hub.start("ada", shape="cpu")
     with pytest.raises(NotFound):
@@ -274,7 +274,7 @@ async def test_a_server_started_since_a_backup_is_left_alone(
 
 
 @pytest.mark.parametrize("shape", ["1g.5gb", "cpu"])
-@pytest.mark.parametrize("labels", [{}, ServerLabels("another-lab", "kim", "").written()])
+@pytest.mark.parametrize("labels", [{}, ServerLabels("another-lab", "kim", "").as_labels()])
 async def test_what_only_has_the_name_of_a_server_is_left_alone(
     hub, lab: PoolLab, engine, base_image, start, shape: str, labels: dict[str, str]
 ):
@@ -324,7 +324,7 @@ def forget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 async def test_a_leftover_that_never_ran_gives_way(hub, lab, engine, base_image, forget):
     """Its engine may have ended while it started it: what runs of it ends as well."""
-    labels = ServerLabels(LAB, "eve", "").written()
+    labels = ServerLabels(LAB, "eve", "").as_labels()
     old = engine.containers.create(base_image, ["true"], name=f"{LAB}-eve", labels=labels)
     forgotten = forget(old.id)
     await hub.start("eve", shape="cpu")

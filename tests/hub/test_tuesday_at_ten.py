@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from tests.students import asking
-from tests.unit.labkit.test_grading import honest
+from tests.unit.labkit.test_grading import honest_evidence
 
 import labkit
 from labkit.evidence import evidence as store
@@ -97,7 +97,7 @@ def hand_in(folder: Path) -> None:
     """What the student's last cell makes, as the learning platform names it."""
     home = folder / "ada"
     home.mkdir(parents=True)
-    store.save(honest(), home / "evidence")
+    store.save(honest_evidence(), home / "evidence")
     (folder / "hand-ins").mkdir()
     labkit.hand_in(folder=home).file.rename(folder / "hand-ins" / "ada_hand-in.zip")
 

@@ -81,7 +81,7 @@ async def test_the_end_of_a_slice_is_told_to_its_student(
 ):
     """On the next spawn page, and as what it was, until the next server starts."""
     await hub.start("ada", shape="1g.5gb")
-    lab.pool.leases.release(lab.held_by("ada").id, by=actor, reason=reason)
+    lab.pool.leases.release(lab.held_by("ada").id, actor=actor, reason=reason)
     await hub.stop("ada")
     page = await hub.spawner("ada").render_spawn_page()
     assert news in page and ("reclaimed" in page) is (actor == "instructor")

@@ -71,13 +71,13 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("raw", "words"), REFUSED.values(), ids=REFUSED)
-def test_what_is_refused(raw: bytes, words: list[str]) -> None:
+@pytest.mark.parametrize(("raw", "message_parts"), REFUSED.values(), ids=REFUSED)
+def test_what_is_refused(raw: bytes, message_parts: list[str]) -> None:
     """File, line, what is wrong and what would be right; nothing of it is used."""
     with pytest.raises(RosterError) as refused:
         parse_roster(raw, "r.csv")
-    for word in words:
-        assert word in str(refused.value)
+    for part in message_parts:
+        assert part in str(refused.value)
 
 
 def test_all_faults_are_told_at_once_but_not_thousands() -> None:
@@ -157,7 +157,7 @@ def settings_with(folder: Path, roster: str) -> Settings:
 
 
 @pytest.mark.parametrize(
-    ("there", "asked"),
+    ("members", "expected"),
     [
         ({"vision": ("ina", "bob", "ada")}, [GroupChange("vision", ("emil",), ("bob",))]),
         ({"vision": ("ada", "emil", "ina"), "everyone": ("eve",)}, []),
@@ -165,13 +165,13 @@ def settings_with(folder: Path, roster: str) -> Settings:
     ],
 )
 def test_who_joins_and_who_leaves(
-    tmp_path: Path, there: dict[str, tuple[str, ...]], asked: list[GroupChange]
+    tmp_path: Path, members: dict[str, tuple[str, ...]], expected: list[GroupChange]
 ) -> None:
     """The group becomes what the roster says, staff included, in the hub's lower case.
 
     A course without a roster is left alone, and a group that is missing has nobody.
     """
-    assert group_changes(settings_with(tmp_path, "user\nAda\nemil\n"), there) == asked
+    assert group_changes(settings_with(tmp_path, "user\nAda\nemil\n"), members) == expected
 
 
 def test_a_column_that_nobody_reads_is_named(tmp_path: Path) -> None:

@@ -34,10 +34,10 @@ SAID = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("use", "gib", "said"), SAID)
-def test_the_owner_reads_what_to_delete(use: HomeUse, gib: int, said: str) -> None:
+@pytest.mark.parametrize(("use", "gib", "message"), SAID)
+def test_the_owner_reads_what_to_delete(use: HomeUse, gib: int, message: str) -> None:
     """The largest first; of many files where to look; up to the limit or unknown, nothing."""
-    assert size_problem(use, gib) == said
+    assert size_problem(use, gib) == message
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def test_new_notebooks_come_once(source: Path, home: Path):
 
 
 @pytest.mark.parametrize(
-    ("delivered", "mine", "copied", "left"),
+    ("delivered", "student_text", "copied", "expected"),
     [
         (True, "first, version 1", CopyResult(updated=("first.ipynb",)), "first, version 2"),
         (True, "my answer", CopyResult(preserved=("first.ipynb",)), "my answer"),
@@ -48,17 +48,22 @@ def test_new_notebooks_come_once(source: Path, home: Path):
     ids=["as delivered", "edited", "deleted to get a fresh one", "another of that name"],
 )  # fmt: skip
 def test_what_comes_of_a_notebook(
-    source: Path, home: Path, delivered: bool, mine: str | None, copied: CopyResult, left: str
+    source: Path,
+    home: Path,
+    delivered: bool,
+    student_text: str | None,
+    copied: CopyResult,
+    expected: str,
 ):
     """A newer version replaces what was delivered, and never what the student wrote."""
     if delivered:
         copy_new(source, home)
     home.mkdir(parents=True, exist_ok=True)
     notebook = home / "first.ipynb"
-    notebook.unlink(missing_ok=True) if mine is None else notebook.write_text(mine)
+    notebook.unlink(missing_ok=True) if student_text is None else notebook.write_text(student_text)
     (source / "first.ipynb").write_text("first, version 2")
     assert copy_new(source, home) == copied
-    assert notebook.read_text() == left
+    assert notebook.read_text() == expected
     (source / "first.ipynb").write_text("first, version 3")
     assert copy_new(source, home).preserved == copied.preserved, "also by every later version"
 
@@ -131,27 +136,27 @@ def run_alone(source: Path, home: Path) -> "subprocess.CompletedProcess[str]":
 
 def test_it_runs_alone(source: Path, home: Path, tmp_path: Path):
     """It says what came; where the home is a file, why nothing did, in one line."""
-    done = run_alone(source, home)
-    assert (done.returncode, "notebooks new: first.ipynb" in done.stderr) == (0, True)
+    process = run_alone(source, home)
+    assert (process.returncode, "notebooks new: first.ipynb" in process.stderr) == (0, True)
     delivered = json.loads((home / MANIFEST).read_text())
     assert set(delivered) == {"first.ipynb", "more/zweites Heft ü.ipynb"}
     (tmp_path / "file").touch()
-    done = run_alone(source, tmp_path / "file" / "notebooks")
-    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
-    assert done.stderr.startswith("notebooks: ")
+    process = run_alone(source, tmp_path / "file" / "notebooks")
+    assert (process.returncode, len(process.stderr.splitlines())) == (1, 1)
+    assert process.stderr.startswith("notebooks: ")
 
 
-@pytest.mark.parametrize("what", ["pipe", "link to a device", "folder", "huge"])
+@pytest.mark.parametrize("kind", ["pipe", "link to a device", "folder", "huge"])
 @pytest.mark.parametrize("name", [MANIFEST, "first.ipynb"])
-def test_no_odd_file_holds_up_a_start(source: Path, home: Path, name: str, what: str):
+def test_no_odd_file_holds_up_a_start(source: Path, home: Path, name: str, kind: str):
     """A pipe nobody writes to, a device without end, a folder, a file without bounds: passed by."""
     home.mkdir(parents=True)
     odd = home / name
-    if what == "pipe":
+    if kind == "pipe":
         os.mkfifo(odd)
-    elif what == "link to a device":
+    elif kind == "link to a device":
         odd.symlink_to("/dev/zero")
-    elif what == "folder":
+    elif kind == "folder":
         odd.mkdir()
     else:
         odd.touch()
@@ -159,7 +164,7 @@ def test_no_odd_file_holds_up_a_start(source: Path, home: Path, name: str, what:
     try:
         copied = copy_new(source, home)
     except IsADirectoryError:  # it is said, and the start goes on
-        assert (what, name) == ("folder", MANIFEST)
+        assert (kind, name) == ("folder", MANIFEST)
         return
     assert ("first.ipynb" in copied.preserved) is (name == "first.ipynb")
     assert (home / "more" / "zweites Heft ü.ipynb").exists()
