@@ -208,11 +208,6 @@ class JobSpawner(Spawner):
         except TimeoutError:
             self.log.warning("Job %d may still run; it will be cancelled", self._job)
 
-    @property
-    def is_stopping(self) -> bool:
-        """Whether JupyterHub stops this server now; one that a killed hub was stopping is not."""
-        return bool(self._stop_pending)
-
     async def is_silent(self) -> bool:
         """Whether the node refuses a connection to the server; one that is cut off does not."""
         if self.server is None or not self.server.port:

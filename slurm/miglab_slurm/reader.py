@@ -39,10 +39,6 @@ log = logging.getLogger(__name__)
 class JobServer(Protocol):
     """A server that is a job."""
 
-    @property
-    def is_stopping(self) -> bool:
-        """Whether it cancels its job by itself now."""
-
     async def is_silent(self) -> bool:
         """Whether its node refuses a connection to it."""
 
@@ -256,11 +252,9 @@ class SlurmReader:
         for row in self.submissions.unsettled():
             ticket = row.tag.ticket
             job = alive.get(ticket)
-            if job is None or job.has_left:
+            if job is None or job.has_left or ticket in self._held:
                 continue
-            server = self._held.get(ticket)
-            is_unattended = server is None and self._claims[ticket] < oldest
-            if is_unattended or self._is_forgotten(row, server):
+            if row.given_up or self._claims[ticket] < oldest:
                 log.warning("Job %d of %s: nobody attends it; it is cancelled", job.id, job.account)
                 await _cancel_or_log(self.cancel(ticket))
         for row, twin in self.submissions.duplicates(picture.jobs):
@@ -270,11 +264,6 @@ class SlurmReader:
         self._claims = {
             ticket: at for ticket, at in self._claims.items() if ticket in alive or at > recent
         }
-
-    @staticmethod
-    def _is_forgotten(row: JobSubmission, server: JobServer | None) -> bool:
-        """Whether a job is given up and nobody cancels it now: its hub may have died meanwhile."""
-        return row.given_up and (server is None or not server.is_stopping)
 
     def _tell(self, warning: str) -> None:
         """Log once what is told of another lab's jobs."""

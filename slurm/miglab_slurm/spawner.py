@@ -166,10 +166,16 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
         }
 
     def restore_grant(self, saved: Mapping[str, Any]) -> None:
-        """The jobs, from before the hub's end."""
+        """The jobs, from before the hub's end; a server that it was stopping then is over.
+
+        The reader cancels the job of such a server.  Nobody waits for it to answer meanwhile.
+        """
         self._job, self._kept_job = int(saved.get("job", 0)), int(saved.get("kept", 0))
         tickets = saved.get("tickets", {})
         self._tickets = {int(number): str(ticket) for number, ticket in tickets.items()}
+        submission = self.reader.submissions.find(self._tickets.get(self._job, ""))
+        if submission is not None and submission.given_up:
+            self._job = 0
         self._serving = self._tickets.get(self._job, "")
 
     def rename_refusal(self) -> str:
