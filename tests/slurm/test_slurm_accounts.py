@@ -97,7 +97,7 @@ async def test_a_limit_an_account_and_more_than_one_may_use(
             await fresh(hub.spawner(ADA, "second"))
     assert "when another server or job of yours ends" in message
     assert "in the queue" not in message
-    assert not (await hub.spawner(ADA, "second").waiting())["alternatives"]
+    assert not (await hub.spawner(ADA, "second").waiting_status())["alternatives"]
     await keeps_the_position(hub, "second")
     await hub.stop(ADA)
     await hub.settled(ADA, "second")
@@ -116,7 +116,7 @@ async def test_a_limit_an_account_and_more_than_one_may_use(
 
 async def until_waiting_of(hub: Hub, name: str, server: str) -> str:
     """What the waiting page of a server says, once it waits."""
-    return str((await until(hub.spawner(name, server).waiting, "it waits", 60))["message"])
+    return str((await until(hub.spawner(name, server).waiting_status, "it waits", 60))["message"])
 
 
 async def test_preemption_is_seen_before_it_ends_a_server(hub: Hub, slurm: SlurmCluster):

@@ -29,7 +29,7 @@ def hold(slurm: SlurmCluster, count: int, gres: str = "gpu:1g.5gb:1") -> list[in
 
 async def until_waiting(hub: Hub, name: str) -> dict[str, Any]:
     """What a waiting student's page shows, once it waits."""
-    return dict(await until(hub.spawner(name).waiting, "it waits", STEP_S))
+    return dict(await until(hub.spawner(name).waiting_status, "it waits", STEP_S))
 
 
 async def test_a_server_gets_its_slice(hub: Hub, slurm: SlurmCluster):
