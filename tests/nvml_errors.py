@@ -74,13 +74,13 @@ class FailingLibrary:
     """Under one pynvml: the calls of one function answer a code, all others go on as they are.
 
     Attributes:
-        asked: how often each function was called, by its name in C.
-        calls: how many have failed since it was told to.
+        calls: how often each function was called, by its name in C.
+        failures: how many calls have failed since it was told to.
         is_asked_of_none: whether one of them names no GPU, so that any may be concerned.
     """
 
     def __init__(self, nvml: SimulatedNvml) -> None:
-        self.calls = Counter[str]()
+        self.calls_of = Counter[str]()
         self.fail("")
         functions = nvml.library._functions
         functions.update({name: self._as_told(name, call) for name, call in functions.items()})
@@ -94,15 +94,15 @@ class FailingLibrary:
             but: the indices of the GPUs about which it goes on as it is.
         """
         self._function, self._code, self._but = function, code, but
-        self.calls, self.is_asked_of_none = 0, False
+        self.failures, self.is_asked_of_none = 0, False
 
     def _as_told(self, name: str, call: Callable[..., int]) -> Callable[..., int]:
         def answer(*arguments: Any) -> int:
-            self.calls[name] += 1
+            self.calls_of[name] += 1
             fails = self._function and name.startswith(self._function)
             if not fails or _gpu_index(arguments) in self._but:
                 return call(*arguments)
-            self.calls += 1
+            self.failures += 1
             self.is_asked_of_none |= _gpu_index(arguments) is None
             return self._code
 

@@ -24,16 +24,16 @@ from miglab_hub.settings.lab_toml import Settings
 from miglab_hub.sign_in import open_sign_in_notice
 from miglab_pool.gpu.readings import DriverMissing, GpuError, GpuHung, GpuLost, GpuMissing
 from miglab_pool.gpu.watched import WatchedDriver, open_watched
-from miglab_pool.hub_answers import HubMisunderstood, base_url_in, json_of
+from miglab_pool.hub_answers import HubMisunderstood, hub_base_url, json_body
 from miglab_pool.settings import Gpus
 from miglab_pool.worker.health_findings import (
     GPU_IS_LOST,
     GPU_IS_MISSING,
     HealthFinding,
     fine,
-    judged,
-    of_gpu,
-    of_pool,
+    fine_or_wrong,
+    gpu_findings,
+    pool_findings,
     wrong,
 )
 
@@ -52,7 +52,7 @@ GIVE_SCOPE = (
 
 
 def examine(settings: Settings) -> list[HealthFinding]:
-    """Look at everything that lab.toml names; a lab on Slurm adds its own."""
+    """Examine everything that lab.toml names; Slurm adds its own findings."""
     looks = [examine_files, examine_disk, examine_sign_in, examine_hub]
     if not settings.is_on_slurm:
         looks += [examine_gpus, examine_docker, examine_toolkit, examine_pool]
@@ -60,7 +60,7 @@ def examine(settings: Settings) -> list[HealthFinding]:
 
 
 def examine_host(settings: Settings) -> list[HealthFinding]:
-    """What the running service cannot know by itself: files, disk, Docker, the hub's rights.
+    """Examine what the service does not watch itself: files, disk, Docker, the hub's rights.
 
     May take seconds.
     """
@@ -69,7 +69,7 @@ def examine_host(settings: Settings) -> list[HealthFinding]:
 
 
 def examine_lab_toml(file: Path, at_start: bytes) -> HealthFinding:
-    """Whether the lab runs by what lab.toml says now."""
+    """Examine whether lab.toml has changed since the lab started."""
     try:
         now = file.read_bytes()
     except OSError as error:
@@ -81,13 +81,13 @@ def examine_lab_toml(file: Path, at_start: bytes) -> HealthFinding:
 
 
 def examine_files(settings: Settings) -> Iterator[HealthFinding]:
-    """Secrets that others can read, and a state folder that cannot be written."""
+    """Examine the rights of secrets and state folder."""
     if not settings.state.is_dir():
         yield wrong("state", f"{settings.state} does not exist", "start the lab once: ./lab up")
         return
     is_writable = os.access(settings.state, os.W_OK)
     observation = f"{settings.state}{'' if is_writable else ' is not writable'}"
-    yield judged("state", is_writable, observation, "make the lab's user its owner")
+    yield fine_or_wrong("state", is_writable, observation, "make the lab's user its owner")
     for file in (settings.pool_secret, settings.service_token, settings.proxy_token):
         yield _examine_secret(file)
 
@@ -104,32 +104,32 @@ def _examine_secret(file: Path) -> HealthFinding:
 
 
 def examine_disk(settings: Settings) -> Iterator[HealthFinding]:
-    """Space where the ledger and the homes lie."""
+    """Examine the free space for ledger and homes."""
     folder = next(path for path in (settings.state, *settings.state.parents) if path.exists())
     free_gib = shutil.disk_usage(folder).free / 2**30
     observation = f"{free_gib:.1f} GiB free in {folder}"
     advice = f"free some space: a lab needs at least {LEAST_FREE_GIB:.0f} GiB"
-    yield judged("disk", free_gib >= LEAST_FREE_GIB, observation, advice)
+    yield fine_or_wrong("disk", free_gib >= LEAST_FREE_GIB, observation, advice)
 
 
 def examine_sign_in(settings: Settings) -> Iterator[HealthFinding]:
-    """Who may take slices, where that is everybody who can sign in."""
+    """Report if everybody who can sign in may take slices."""
     if notice := open_sign_in_notice(settings):
         yield fine("sign-in", notice)
 
 
 def examine_hub(settings: Settings) -> Iterator[HealthFinding]:
-    """Where the hub is, and whether the pool and students' servers may do what they have to."""
+    """Examine the hub's address, and the scopes of pool and servers."""
     try:
         token = settings.service_token.read_text().strip()
         with _hub_client(token) as hub:
-            base_url = base_url_in(hub.get(f"{settings.hub_url}/"))
+            base_url = hub_base_url(hub.get(f"{settings.hub_url}/"))
             api = f"{settings.hub_url}{base_url}hub/api"
-            version = json_of(hub.get(f"{api}/"))["version"]
+            version = json_body(hub.get(f"{api}/"))["version"]
             yield fine("hub", f"JupyterHub {version} at {settings.hub_url}{base_url}")
-            yield _examine_pool_scopes(json_of(hub.get(f"{api}/user")))
+            yield _examine_pool_scopes(json_body(hub.get(f"{api}/user")))
             if not settings.is_on_slurm:
-                yield _examine_server_tokens(json_of(hub.get(f"{api}/miglab/tokens")))
+                yield _examine_server_tokens(json_body(hub.get(f"{api}/miglab/tokens")))
     except OSError as error:
         yield wrong("hub", f"unknown: {error}", "start the lab once: ./lab up")
     except httpx.HTTPError as error:
@@ -146,7 +146,7 @@ def _hub_client(token: str) -> httpx.Client:
 
 
 def _examine_pool_scopes(whoami: dict[str, Any]) -> HealthFinding:
-    """Whether the hub knows the pool service, and lets it do what ends and moves servers."""
+    """Examine whether the pool service has its scopes at the hub."""
     if "scopes" not in whoami:
         observation = f"the hub does not accept the pool service's token: {whoami.get('message')}"
         return wrong("pool's role", observation, USE_SET_UP)
@@ -154,11 +154,11 @@ def _examine_pool_scopes(whoami: dict[str, Any]) -> HealthFinding:
     observation = (
         f"the pool service lacks {', '.join(lacking)}" if lacking else "has all its scopes"
     )
-    return judged("pool's role", not lacking, observation, USE_SET_UP)
+    return fine_or_wrong("pool's role", not lacking, observation, USE_SET_UP)
 
 
 def _examine_server_tokens(answer: dict[str, Any]) -> HealthFinding:
-    """Whether servers' tokens have what the pool asks of them."""
+    """Examine whether the servers' tokens have the lease scope."""
     if "lacking" not in answer:
         return wrong("servers' tokens", f"unknown: {answer.get('message')}", USE_SET_UP)
     lacking: list[str] = answer["lacking"]
@@ -172,7 +172,7 @@ def _examine_server_tokens(answer: dict[str, Any]) -> HealthFinding:
 
 
 def examine_gpus(settings: Settings) -> Iterator[HealthFinding]:
-    """Driver, the listed GPUs, their MIG mode and health, and the right to change slices."""
+    """Examine driver, listed GPUs, MIG mode, health, and the right to change slices."""
     try:
         driver = open_watched(
             simulated_state=settings.simulated_state,
@@ -194,44 +194,44 @@ def examine_gpus(settings: Settings) -> Iterator[HealthFinding]:
         driver.close()
     for gpu in examined:
         yield from gpu.findings
-    if any(gpu.may_be_cut for gpu in examined) and not settings.gpus.simulated:
+    if any(gpu.may_have_slices for gpu in examined) and not settings.gpus.simulated:
         yield examine_mig_rights()
 
 
 @dataclass(frozen=True)
 class ExaminedGpu:
-    """A GPU as doctor saw it.
+    """Doctor's findings on a GPU.
 
     Attributes:
         findings: of its health.
-        may_be_cut: whether slices are created on it; one that does not say so may be such.
+        may_have_slices: whether slices are created on it; one that does not say so may be such.
     """
 
     findings: list[HealthFinding]
-    may_be_cut: bool = True
+    may_have_slices: bool = True
 
 
 def _examine_gpu(driver: WatchedDriver, gpus: Gpus, uuid: str) -> ExaminedGpu:
-    """Ask a GPU once; one that hangs is not waited for a second time.
+    """Examine a GPU with one call each; a hanging GPU is not asked twice.
 
     Raises:
         DriverMissing: there is no driver.
     """
-    may_be_cut = True
+    may_have_slices = True
     try:
         info = driver.info(uuid)
-        may_be_cut = info.mig is True or (info.mig is None and bool(info.geometry.profiles))
+        may_have_slices = info.mig is True or (info.mig is None and bool(info.geometry.profiles))
         is_whole = gpus.wants_whole(uuid, info.index)
-        findings = list(of_gpu(info, driver.health(uuid), is_whole=is_whole))
+        findings = list(gpu_findings(info, driver.health(uuid), is_whole=is_whole))
     except DriverMissing:
         raise
     except GpuError as error:
-        findings = [wrong(f"GPU {uuid}", *_trouble(error))]  # it has said no index
-    return ExaminedGpu(findings, may_be_cut)
+        findings = [wrong(f"GPU {uuid}", *_explain_gpu_error(error))]  # it has said no index
+    return ExaminedGpu(findings, may_have_slices)
 
 
-def _trouble(error: GpuError) -> tuple[str, str]:
-    """Why a GPU could not be read, and what to do about it."""
+def _explain_gpu_error(error: GpuError) -> tuple[str, str]:
+    """Return why a GPU could not be read, and what to do about it."""
     if isinstance(error, GpuHung):
         advice = "drain it; if it does not come back, reset it or reboot the host"
         return f"unknown: {error}", advice
@@ -243,7 +243,7 @@ def _trouble(error: GpuError) -> tuple[str, str]:
 
 
 def examine_pool(settings: Settings) -> Iterator[HealthFinding]:
-    """The running pool service: its GPUs, what is quarantined or foreign, and its invariants."""
+    """Examine the running pool: GPUs, quarantined and foreign slices, invariants."""
     try:
         with PoolApi(settings.pool_url, settings.pool_secret.read_text().strip()) as api:
             snapshot = PoolSnapshot.model_validate(api.call("GET", "/pool"))
@@ -252,4 +252,4 @@ def examine_pool(settings: Settings) -> Iterator[HealthFinding]:
     except (StartError, OSError) as error:
         yield wrong("pool", str(error), "start the lab, or see the pool's log in the state folder")
         return
-    yield from of_pool(snapshot, health, contradictions)
+    yield from pool_findings(snapshot, health, contradictions)

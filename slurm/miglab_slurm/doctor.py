@@ -13,7 +13,7 @@ import jupyterhub
 
 from miglab_api.offers import CPU
 from miglab_hub.settings.tables import is_loopback
-from miglab_pool.worker.health_findings import HealthFinding, fine, judged, wrong
+from miglab_pool.worker.health_findings import HealthFinding, fine, fine_or_wrong, wrong
 from miglab_slurm import node_probe
 from miglab_slurm.batch_script import probe_script
 from miglab_slurm.commands import CommandFailed, as_account, run
@@ -112,14 +112,16 @@ def check_version(config: Config) -> HealthFinding:
     version = tuple(int(part) for part in release.split(".")[:2] if part.isdecimal())
     is_new = version >= OLDEST
     untried = "; miglab was tried with 22.05 and 24.11" if is_new and version not in TRIED else ""
-    return judged("Slurm", is_new, f"version {release}{untried}", "upgrade to 22.05 or newer")
+    return fine_or_wrong(
+        "Slurm", is_new, f"version {release}{untried}", "upgrade to 22.05 or newer"
+    )
 
 
 def check_tracking(config: Config) -> HealthFinding:
     """Whether a process that ignores SIGTERM ends with its job."""
     plugin = config.get("ProctrackType", "unknown")
     remedy = "set ProctrackType=proctrack/cgroup: what ignores SIGTERM outlives its job otherwise"
-    return judged("process tracking", plugin == "proctrack/cgroup", plugin, remedy)
+    return fine_or_wrong("process tracking", plugin == "proctrack/cgroup", plugin, remedy)
 
 
 def check_devices(config: Config) -> HealthFinding:
@@ -129,7 +131,9 @@ def check_devices(config: Config) -> HealthFinding:
     remedy = (
         "set TaskPlugin=task/cgroup and ConstrainDevices=yes: a job can open any slice otherwise"
     )
-    return judged("isolation", is_fine, f"TaskPlugin={task}, ConstrainDevices={devices}", remedy)
+    return fine_or_wrong(
+        "isolation", is_fine, f"TaskPlugin={task}, ConstrainDevices={devices}", remedy
+    )
 
 
 def check_kill_wait(config: Config) -> HealthFinding:
@@ -137,7 +141,9 @@ def check_kill_wait(config: Config) -> HealthFinding:
     kill_wait_s = re.match(r"\d+", config.get("KillWait", ""))
     is_fine = kill_wait_s is not None and int(kill_wait_s[0]) <= KILL_WAIT_S
     remedy = f"set KillWait={KILL_WAIT_S}: a job that is ending blocks its whole node for new jobs"
-    return judged("KillWait", is_fine, f"{kill_wait_s[0]} s" if kill_wait_s else "unknown", remedy)
+    return fine_or_wrong(
+        "KillWait", is_fine, f"{kill_wait_s[0]} s" if kill_wait_s else "unknown", remedy
+    )
 
 
 def check_backfill(config: Config) -> HealthFinding:
@@ -145,7 +151,7 @@ def check_backfill(config: Config) -> HealthFinding:
     interval = re.search(r"\bbf_interval=(\d+)", config.get("SchedulerParameters", ""))
     seconds = int(interval[1]) if interval else BF_DEFAULT_S
     remedy = f"set SchedulerParameters=bf_interval={BF_INTERVAL_S}: starts are planned that rarely"
-    return judged("backfill", seconds <= BF_INTERVAL_S, f"bf_interval={seconds}", remedy)
+    return fine_or_wrong("backfill", seconds <= BF_INTERVAL_S, f"bf_interval={seconds}", remedy)
 
 
 def check_limits(config: Config) -> HealthFinding:
@@ -154,7 +160,7 @@ def check_limits(config: Config) -> HealthFinding:
     remedy = (
         "set EnforcePartLimits=ALL: jobs above a partition's limits are accepted, and never run"
     )
-    return judged(
+    return fine_or_wrong(
         "EnforcePartLimits", enforcement.upper() in ("ALL", "ANY", "YES"), enforcement, remedy
     )
 
@@ -170,7 +176,7 @@ def check_accounts(config: Config) -> HealthFinding:
         "the lab's own log"
     )
     observed = f"{kind}, AccountingStoreFlags={flags}"
-    return judged("accounts", "job_comment" in flags, observed, remedy)
+    return fine_or_wrong("accounts", "job_comment" in flags, observed, remedy)
 
 
 CHECKS: tuple[Check, ...] = (
@@ -300,7 +306,7 @@ def check_name(settings: SlurmSettings, picture: ClusterPicture) -> HealthFindin
         "(scancel) what nobody needs"
     )
     alone = f"no other lab's job bears the name {settings.lab_id}"
-    return judged("lab.name", not look_alikes, look_alikes or alone, remedy)
+    return fine_or_wrong("lab.name", not look_alikes, look_alikes or alone, remedy)
 
 
 # -- submitting ----------------------------------------------------------------------------------

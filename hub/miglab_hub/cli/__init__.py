@@ -8,7 +8,6 @@ tools the one that was asked for is loaded, and no other.  What a checkout adds 
 import json
 import sys
 from collections.abc import Iterable
-from dataclasses import asdict
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -51,14 +50,14 @@ Config = Annotated[Path | None, typer.Option(help="The settings file.", envvar=E
 
 
 class Commands(TyperGroup):
-    """The commands by name; a tool is imported when it runs or its help is asked for."""
+    """The commands by name; a command's module is imported when it runs or shows its help."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """The lab's own commands, then what is added to them."""
+        """Return the names of the lab's own commands, then of added ones."""
         return list(_modules())
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command of that name; None if there is none."""
+        """Return the command of that name; None if there is none."""
         module = _modules().get(cmd_name, OWN_APP)
         if module == OWN_APP:
             return super().get_command(ctx, cmd_name)
@@ -144,7 +143,10 @@ def doctor(
     findings = _doctor_findings(settings, egress=egress, slurm=slurm)
     is_wrong = any(finding.is_wrong for finding in findings)
     if as_json:
-        rows = [asdict(finding) for finding in findings]
+        rows = [
+            {"subject": f.subject, "level": f.level, "found": f.observation, "do": f.remedy}
+            for f in findings
+        ]
         print(json.dumps({"ok": not is_wrong, "findings": rows}))
     else:
         _print_findings(findings)
@@ -172,9 +174,9 @@ def _doctor_findings(settings: Settings, *, egress: bool, slurm: bool) -> "list[
 def _print_findings(findings: "Iterable[HealthFinding]") -> None:
     console = Console(soft_wrap=True, highlight=False, markup=False)
     for finding in findings:
-        console.print(f"{finding.level.value:<5} {finding.subject}: {finding.found}")
-        if finding.do:
-            console.print(f"      → {finding.do}")
+        console.print(f"{finding.level.value:<5} {finding.subject}: {finding.observation}")
+        if finding.remedy:
+            console.print(f"      → {finding.remedy}")
 
 
 @app.command()
@@ -210,16 +212,24 @@ def prove(
 
     Exit status 0: no line failed; 1: a line failed; 2: the proof could not run.
     """
-    from miglab_hub.prove.command import end_in_order, proof_file, show, tell_end
+    from miglab_hub.prove.command import (
+        print_line_answer,
+        print_summary,
+        proof_file,
+        undo_on_sigterm,
+    )
     from miglab_hub.prove.report import write_report
     from miglab_hub.prove.session import Options, prove_lab, prove_simulated
 
     options = Options(is_quick=quick, is_read_only=read_only, runs_programs=program)
-    end_in_order()
-    proof = prove_simulated(options, show) if simulated else prove_lab(load(config), options, show)
+    undo_on_sigterm()
+    if simulated:
+        proof = prove_simulated(options, print_line_answer)
+    else:
+        proof = prove_lab(load(config), options, print_line_answer)
     file = proof_file(out)
     write_report(proof.report, file, proof.gpus, proof.names)
-    if status := tell_end(proof.report, file):
+    if status := print_summary(proof.report, file):
         raise typer.Exit(status)
 
 
@@ -295,7 +305,7 @@ def forget(
 
     settings = load(config, running=False)
     with lab_at_rest(settings):
-        records = forgetting.tell(settings, user)
+        records = forgetting.collect_records(settings, user)
         forgetting.write_export(records, export)
         print(f"everything that is kept of {user} has been written to {export}")
         if not forgetting.has_records(records):

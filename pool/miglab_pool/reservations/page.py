@@ -26,14 +26,14 @@ from miglab_api.reservations import (
     ReservationView,
 )
 from miglab_api.wording import shape_title
-from miglab_pool.http.access.dependencies import MayReserve, Runner, Who
+from miglab_pool.http.access.dependencies import MayReserve, Runner, Viewer
 from miglab_pool.http.access.principal import Principal, Right, visible_reservation
 from miglab_pool.http.errors import REFUSED, DeniedError
 from miglab_pool.http.pages.frame import render, render_part
 from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.pool import Pool
 from miglab_pool.reservations import certainty
-from miglab_pool.schedule import Occurrence, Schedule, is_zone, mask_of, occurrences, schedule
+from miglab_pool.schedule import Occurrence, Schedule, is_zone, occurrences, schedule, weekday_mask
 
 QUARTERS = 96  # of an hour, in a day
 DAY_BEGINS, DAY_ENDS = 8, 18  # the hours that are always drawn
@@ -115,7 +115,7 @@ def monday_of(day: dt.date) -> dt.date:
 
 def schedule_of(reservation: ReservationView) -> Schedule:
     """Return when a reservation takes place."""
-    days = mask_of(reservation.weekdays)
+    days = weekday_mask(reservation.weekdays)
     return schedule(
         days,
         reservation.date,
@@ -320,7 +320,7 @@ async def new_reservation(request: Request, principal: MayReserve, runner: Runne
 
 
 async def reservation_details(
-    request: Request, principal: Who, runner: Runner, target: str, zone: str = ""
+    request: Request, principal: Viewer, runner: Runner, target: str, zone: str = ""
 ) -> Response:
     """Return one reservation, with its next time and the forms that change and cancel it."""
     reservations = await runner.look(lambda pool: pool.reservations.all())
@@ -390,7 +390,7 @@ router = APIRouter(prefix="/api/reservations", responses=REFUSED)
 
 
 @router.get("")
-async def reservations(principal: Who, runner: Runner) -> list[ReservationView]:
+async def reservations(principal: Viewer, runner: Runner) -> list[ReservationView]:
     """What is reserved, the next in front; who made it and what for, staff alone see."""
     reservations = await runner.look(lambda pool: pool.reservations.all())
     return [visible_reservation(reservation, principal) for reservation in reservations]
@@ -402,7 +402,7 @@ async def reserve(
 ) -> ReservationView:
     """Reserve slices for a course; what clashes or cannot be is refused, saying why."""
     principal.require(Right.RESERVE, request.course)
-    return await runner.decide(lambda pool: pool.reservations.make(request, principal.by))
+    return await runner.decide(lambda pool: pool.reservations.make(request, principal.actor))
 
 
 @router.post("/preview")
@@ -426,7 +426,7 @@ async def change(
 
     def decision(pool: Pool) -> ReservationView:
         _check_right(pool, principal, reservation_id)
-        return pool.reservations.change(reservation_id, request, principal.by)
+        return pool.reservations.change(reservation_id, request, principal.actor)
 
     return await runner.decide(decision)
 
@@ -442,7 +442,7 @@ async def unreserve(
 
     def decision(pool: Pool) -> ReservationView:
         _check_right(pool, principal, reservation_id)
-        return pool.reservations.cancel(reservation_id, principal.by, reason)
+        return pool.reservations.cancel(reservation_id, principal.actor, reason)
 
     return await runner.decide(decision)
 

@@ -27,11 +27,11 @@ from miglab_pool.http.access.dependencies import (
     MayMessage,
     MayRelease,
     MaySeeNames,
-    allowed,
+    check_allowed,
 )
 from miglab_pool.http.access.hub_address import BelowBaseUrl
 from miglab_pool.http.access.principal import Principal, Right
-from miglab_pool.http.errors import REFUSED, DeniedError, install
+from miglab_pool.http.errors import REFUSED, DeniedError, install_refusals
 from miglab_pool.http.pages import frame
 from miglab_pool.reclaim.activity import Activity
 from miglab_slurm.commands import run
@@ -129,7 +129,7 @@ def management_app(settings: SlurmSettings, runner: SlurmRunner, sign_in: SignIn
     pages = APIRouter(include_in_schema=False)
     page = frame.DrawnPage(_draw, Right.SEE_POOL)
     pages.add_api_route("/", page, response_class=HTMLResponse)
-    pages.add_api_route("/oauth_callback", frame.callback, dependencies=[OPEN])
+    pages.add_api_route("/oauth_callback", frame.finish_sign_in, dependencies=[OPEN])
     static = StaticFiles(directory=frame.SERVICE / "static", packages=OWN_STATIC)
     pages.mount("/static", static, name="static")
     for router in (api, pages):
@@ -137,7 +137,7 @@ def management_app(settings: SlurmSettings, runner: SlurmRunner, sign_in: SignIn
     app.state.runner, app.state.sign_in, app.state.settings = runner, sign_in, settings
     app.state.notices, app.state.title = settings.notices, settings.lab.title
     app.state.places = PLACES
-    install(app, runner.metrics.refused)
+    install_refusals(app, runner.metrics.refused)
     app.add_middleware(BelowBaseUrl, access=lambda: sign_in.access)
     app.add_exception_handler(404, frame.no_such_page)
     return app
@@ -232,7 +232,7 @@ async def health(request: Request) -> dict[str, object]:
 async def lease(lease_id: int, principal: MaySeeNames, request: Request) -> LeaseView:
     """One server's lease, live or lately over; a lease is a job and has its number."""
     lease_view = runner_of(request).door.leases.find(lease_id)
-    return allowed(lease_view, "lease", principal, Right.SEE_NAMES)
+    return check_allowed(lease_view, "lease", principal, Right.SEE_NAMES)
 
 
 @api.post("/leases/{lease_id}/release")
@@ -241,9 +241,9 @@ async def end(
 ) -> LeaseView:
     """End a server: the hub is asked to stop it."""
     runner = runner_of(request)
-    allowed(runner.door.leases.find_live(lease_id), "lease", principal, Right.RELEASE)
+    check_allowed(runner.door.leases.find_live(lease_id), "lease", principal, Right.RELEASE)
     return await runner.decide(
-        lambda door: door.leases.release(lease_id, principal.by, action.reason)
+        lambda door: door.leases.release(lease_id, principal.actor, action.reason)
     )
 
 
@@ -254,9 +254,9 @@ async def extend(
     """Lengthen a job, where the lab's account is an Operator."""
     runner = runner_of(request)
     leases = runner.door.leases
-    lease = allowed(leases.find_live(lease_id), "lease", principal, Right.EXTEND)
+    lease = check_allowed(leases.find_live(lease_id), "lease", principal, Right.EXTEND)
     lengthen = leases.extend if principal.is_user(lease.user) else leases.extend_as_staff
-    return await runner.decide(lambda _door: lengthen(lease_id, extension.by_s, principal.by))
+    return await runner.decide(lambda _door: lengthen(lease_id, extension.by_s, principal.actor))
 
 
 @api.post("/tickets/{job}/cancel")
@@ -281,5 +281,5 @@ async def message(
     if principal.courses(Right.MESSAGE) is not None:
         principal.require(Right.MESSAGE, message_request.to_course)
     return await runner_of(request).decide(
-        lambda door: door.staff.send(message_request, principal.by)
+        lambda door: door.staff.send(message_request, principal.actor)
     )
