@@ -147,6 +147,8 @@ class SlurmCluster:
         """A part that is alive and does nothing; its jobs go on, and none of them can be ended."""
         daemon = self._daemons[part]
         daemon.send_signal(signal.SIGSTOP)
+        process = psutil.Process(daemon.pid)
+        self.until(lambda: process.status() == psutil.STATUS_STOPPED, f"{part} to stand still")
         try:
             yield
         finally:
@@ -156,8 +158,10 @@ class SlurmCluster:
         """Wait until slurmctld has saved its state, which it does every few seconds.
 
         A job that it started and has not saved is unknown to the next one, which has it killed.
+        It saves nothing where nothing has changed, so a job comes and goes first.
         """
         now = time.time()
+        self.command("scancel", str(self.submit("true", "--hold")))
         state = self.folder / "state" / "job_state"
         self.until(lambda: state.exists() and state.stat().st_mtime > now, "its state", within_s)
 
