@@ -16,20 +16,15 @@ from pwd import struct_passwd
 from miglab_api.leases import LeaseView, ServerStatus
 from miglab_api.offers import CPU, CourseOffers, Offers, ShapeOffer
 from miglab_api.tickets import TicketRequest, TicketState, TicketView
+from miglab_slurm import limits
 from miglab_slurm.commands import CommandFailed, as_account, run
 from miglab_slurm.lab import SlurmShape, SlurmSite
-from miglab_slurm.picture import (
-    GONE,
-    ClusterPicture,
-    estimate,
-    lease_of,
-    tag_of_ours,
-    ticket_gone,
-    ticket_of,
-)
+from miglab_slurm.picture import ClusterPicture, tag_of
 from miglab_slurm.reader import SlurmReader
 from miglab_slurm.records import SlurmJob, Tag
 from miglab_slurm.submissions import JobSubmission
+from miglab_slurm.views import GONE, lease_of, ticket_gone, ticket_of
+from miglab_slurm.wait_estimate import estimate
 from miglab_slurm.words import refusal_of, why_it_waits
 from miglab_spawner.backends import BackendUnreachable, RefusedByBackend
 
@@ -47,7 +42,7 @@ class SlurmBackend:
         script: makes the job's script of its tag.
         home: the folder in which an account's job starts.
         log_file: where the job's own output goes, from there.
-        kept: the job that keeps this server's position in the queue while it runs without a GPU.
+        kept_job: the job that keeps this server's position in the queue while it has no GPU.
         tickets: job number to the ticket of its submission, for the jobs that this server asked
             for; a number that another job has been given since is none of them.
     """
@@ -57,7 +52,7 @@ class SlurmBackend:
     script: Callable[[Tag, SlurmShape], str]
     home: Callable[[struct_passwd], str]
     log_file: str
-    kept: int = 0
+    kept_job: int = 0
     tickets: dict[int, str] = field(default_factory=dict)
 
     @property
@@ -73,48 +68,48 @@ class SlurmBackend:
         shape = self._shape(request.shape)
         picture = await self._picture_with_all_of(request)
         if never := picture.why_never(shape):
-            raise _refused(never, is_closed=picture.is_closed(shape))
+            raise _refusal(never, is_closed=picture.is_closed(shape))
         if request.only_if_free and not picture.starts_at_once(shape):
             raise RefusedByBackend("not-free", f"No {request.shape} is free any more.", 409)
-        others = []
-        for job in self._own(picture, request.user, request.server):
-            tag = tag_of_ours(job)
+        superseded = []
+        for job in self._jobs_of_server(picture, request.user, request.server):
+            tag = tag_of(job)
             if (tag.shape, tag.course) == (request.shape, request.course):
-                return self._taken(picture, job)
-            if job.id != self.kept:
-                others.append(job)
-        if others:
-            await self._check(request, shape)
-        for job in others:
-            await self._cancel(tag_of_ours(job).ticket)
+                return self._adopt(picture, job)
+            if job.id != self.kept_job:
+                superseded.append(job)
+        if superseded:
+            await self._require_acceptable(request, shape)
+        for job in superseded:
+            await self._cancel(tag_of(job).ticket)
         ticket = await self._submit(request, shape)
         picture = await self.reader.picture(newer_than=asyncio.get_running_loop().time())
-        return self._taken(picture, picture.of_ticket(ticket))
+        return self._adopt(picture, picture.of_ticket(ticket))
 
     async def attend(self, ticket: int, wait_s: float) -> TicketView:
         """Attend a job: answers when what is said of it has changed, or after ``wait_s``."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_s
         picture = await self.reader.picture()
-        first = self._said(picture, ticket)
+        first = self._ticket_view(picture, ticket)
         while True:
             if ticket in self.tickets:
                 self.reader.claim(self.tickets[ticket])
             left_s = deadline - loop.time()
             if left_s <= 0:
-                return self._said(picture, ticket)
+                return self._ticket_view(picture, ticket)
             picture = await self.reader.changed(picture, left_s)
-            now = self._said(picture, ticket)
+            now = self._ticket_view(picture, ticket)
             if now.model_copy(update={"estimate": first.estimate}) != first:
                 return now
 
     async def cancel(self, ticket: int) -> TicketView:
         """Take the job out of the queue."""
         picture = await self.reader.picture()
-        said = self._said(picture, ticket)
+        view = self._ticket_view(picture, ticket)
         if ticket in self.tickets:
             await self._cancel(self.tickets[ticket])
-        return said.model_copy(update={"state": TicketState.CANCELLED, "reason": "cancelled"})
+        return view.model_copy(update={"state": TicketState.CANCELLED, "reason": "cancelled"})
 
     async def take(self, ticket: int) -> LeaseView:
         """The job, as what its server holds."""
@@ -129,8 +124,12 @@ class SlurmBackend:
     async def server_status(self, user: str, server: str) -> ServerStatus:
         """What a server holds and waits for."""
         picture = await self.reader.picture()
-        own = self._own(picture, user, server)
-        waiting = [job for job in own if job.is_pending or job.is_prepared or job.id == self.kept]
+        server_jobs = self._jobs_of_server(picture, user, server)
+        waiting = [
+            job
+            for job in server_jobs
+            if job.is_pending or job.is_prepared or job.id == self.kept_job
+        ]
         return ServerStatus(ticket=ticket_of(picture, waiting[0]) if waiting else None)
 
     async def alternatives(self, ticket: int) -> list[ShapeOffer]:
@@ -146,10 +145,21 @@ class SlurmBackend:
             if name not in (CPU, job.tag.shape) and picture.starts_at_once(self.site.shapes[name])
         ]
 
+    async def meanwhile(self, ticket: int) -> str:
+        """What a limit on the student's jobs means for a server without a GPU; empty for none.
+
+        Raises:
+            BackendUnreachable: Slurm does not answer.
+        """
+        job = self._job(await self.reader.picture(), ticket)
+        return await limits.meanwhile(self.site, job, self.account()) if job is not None else ""
+
     async def offers(self, user: str, courses: Sequence[str]) -> Offers:
         """What these courses offer now; a name that is no course is left out."""
         picture = await self.reader.picture()
-        known = [(name, self.site.courses[name]) for name in courses if name in self.site.courses]
+        offered_courses = [
+            (name, self.site.courses[name]) for name in courses if name in self.site.courses
+        ]
         return Offers(
             simulated=False,
             courses=tuple(
@@ -162,7 +172,7 @@ class SlurmBackend:
                     ),
                     default=course.default,
                 )
-                for name, course in known
+                for name, course in offered_courses
             ),
         )
 
@@ -180,13 +190,13 @@ class SlurmBackend:
         table = self.site.courses.get(course)
         return [name for name in (table.shapes if table else ()) if name in self.site.shapes]
 
-    def _own(self, picture: ClusterPicture, user: str, server: str) -> list[SlurmJob]:
+    def _jobs_of_server(self, picture: ClusterPicture, user: str, server: str) -> list[SlurmJob]:
         """The jobs of a server that wait or are alive, and that are not given up."""
         tickets = {row.tag.ticket for row in self.reader.submissions.of_server(user, server)}
         return [
             job
-            for job in picture.own(user, server)
-            if not job.has_left and tag_of_ours(job).ticket in tickets
+            for job in picture.lab_jobs(user, server)
+            if not job.has_left and tag_of(job).ticket in tickets
         ]
 
     async def _picture_with_all_of(self, request: TicketRequest) -> ClusterPicture:
@@ -204,16 +214,16 @@ class SlurmBackend:
             return None
         return job
 
-    def _taken(self, picture: ClusterPicture, job: SlurmJob | None) -> TicketView:
+    def _adopt(self, picture: ClusterPicture, job: SlurmJob | None) -> TicketView:
         """A job that was submitted for this server, from now on one of its tickets."""
         if job is None:
             raise BackendUnreachable("Slurm took a job, and its number is another job's by now")
-        ticket = tag_of_ours(job).ticket
+        ticket = tag_of(job).ticket
         self.tickets[job.id] = ticket
         self.reader.claim(ticket)
         return ticket_of(picture, job)
 
-    async def _check(self, request: TicketRequest, shape: SlurmShape) -> None:
+    async def _require_acceptable(self, request: TicketRequest, shape: SlurmShape) -> None:
         """See that Slurm would take a job, before another one gives its position up for it.
 
         Raises:
@@ -259,7 +269,7 @@ class SlurmBackend:
             if picture.of_ticket(tag.ticket) is None:
                 raise
             return tag.ticket
-        submissions.told(tag.ticket, job)
+        submissions.note_number(tag.ticket, job)
         return tag.ticket
 
     def _unanswered(self, request: TicketRequest, account: str) -> JobSubmission | None:
@@ -299,7 +309,7 @@ class SlurmBackend:
         self.reader.disown(ticket)
         await self.reader.cancel(ticket)
 
-    def _said(self, picture: ClusterPicture, number: int) -> TicketView:
+    def _ticket_view(self, picture: ClusterPicture, number: int) -> TicketView:
         job = self._job(picture, number)
         return ticket_of(picture, job) if job is not None else ticket_gone(number)
 
@@ -323,9 +333,9 @@ class SlurmBackend:
         )
 
 
-def _refused(never: str, *, is_closed: bool) -> RefusedByBackend:
+def _refusal(never: str, *, is_closed: bool) -> RefusedByBackend:
     """What is refused before it is submitted."""
     if is_closed:
-        said = f"{never} Choose another shape, or try again later."
-        return RefusedByBackend("partition-down", said, 503)
+        message = f"{never} Choose another shape, or try again later."
+        return RefusedByBackend("partition-down", message, 503)
     return RefusedByBackend("impossible-shape", f"{never} Choose another shape.", 400)

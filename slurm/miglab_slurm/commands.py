@@ -35,17 +35,19 @@ class CommandFailed(BackendError):
 
 def clean_environment() -> dict[str, str]:
     """What commands, and so the jobs they submit, get of the hub's environment: no secret in it."""
-    kept = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    passed_on = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     path = ":".join(filter(None, (os.environ.get("MIGLAB_SLURM_PATH", ""), _PATH)))
-    return {**kept, "PATH": path, **FOR_READING}
+    return {**passed_on, "PATH": path, **FOR_READING}
 
 
-async def run(words: Sequence[str], timeout_s: float, stdin: str = "") -> str:
+async def run(command: Sequence[str], timeout_s: float, stdin: str = "") -> str:
     """Run a command; its output, and the errors of `run_verbosely`."""
-    return (await run_verbosely(words, timeout_s, stdin))[0]
+    return (await run_verbosely(command, timeout_s, stdin))[0]
 
 
-async def run_verbosely(words: Sequence[str], timeout_s: float, stdin: str = "") -> tuple[str, str]:
+async def run_verbosely(
+    command: Sequence[str], timeout_s: float, stdin: str = ""
+) -> tuple[str, str]:
     """Run a command; its output, and what it says beside it.
 
     Raises:
@@ -54,7 +56,7 @@ async def run_verbosely(words: Sequence[str], timeout_s: float, stdin: str = "")
     """
     try:
         process = await asyncio.create_subprocess_exec(
-            *words,
+            *command,
             env=clean_environment(),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
@@ -63,24 +65,26 @@ async def run_verbosely(words: Sequence[str], timeout_s: float, stdin: str = "")
             umask=0o022,  # a job has that of its sbatch, and the hub's keeps students' groups out
         )
     except OSError as error:
-        raise BackendUnreachable(f"{words[0]} cannot be run: {error.strerror}") from error
-    told = asyncio.ensure_future(process.communicate(stdin.encode()))
+        raise BackendUnreachable(f"{command[0]} cannot be run: {error.strerror}") from error
+    reading = asyncio.ensure_future(process.communicate(stdin.encode()))
     try:
         async with asyncio.timeout(timeout_s):
-            out, wrong = await asyncio.shield(told)
+            output, errors = await asyncio.shield(reading)
     except TimeoutError:
-        raise BackendUnreachable(f"{words[0]} has not ended within {timeout_s:g} s") from None
+        raise BackendUnreachable(f"{command[0]} has not ended within {timeout_s:g} s") from None
     finally:
-        if not told.done():
-            await _end(process, told)
+        if not reading.done():
+            await _end(process, reading)
     if process.returncode:
-        said = wrong.decode(errors="replace").strip() or f"exit {process.returncode}"
-        is_silent = any(sign in said.lower() for sign in _SILENT)
-        raise BackendUnreachable(said) if is_silent else CommandFailed(said, process.returncode)
-    return out.decode(errors="replace"), wrong.decode(errors="replace")
+        message = errors.decode(errors="replace").strip() or f"exit {process.returncode}"
+        is_silent = any(sign in message.lower() for sign in _SILENT)
+        raise (
+            BackendUnreachable(message) if is_silent else CommandFailed(message, process.returncode)
+        )
+    return output.decode(errors="replace"), errors.decode(errors="replace")
 
 
-async def _end(process: asyncio.subprocess.Process, told: asyncio.Future[Any]) -> None:
+async def _end(process: asyncio.subprocess.Process, reading: asyncio.Future[Any]) -> None:
     """End a command and what it has started, and read it to the end.
 
     What is another user's is left to end by itself.
@@ -88,14 +92,14 @@ async def _end(process: asyncio.subprocess.Process, told: asyncio.Future[Any]) -
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except PermissionError:
-        told.cancel()
+        reading.cancel()
         return
     except ProcessLookupError:
         pass  # it has ended, and is read
-    await asyncio.wait({told}, timeout=GONE_S)
-    told.cancel()
+    await asyncio.wait({reading}, timeout=GONE_S)
+    reading.cancel()
 
 
 def as_account(run_as: str, account: str) -> list[str]:
     """The words before a command by which it runs as this account."""
-    return [word.replace("{username}", account) for word in run_as.split()]
+    return [part.replace("{username}", account) for part in run_as.split()]

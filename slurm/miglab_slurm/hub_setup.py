@@ -49,7 +49,7 @@ class HandoverHandler(APIHandler):
             raise web.HTTPError(404, "This server is no job.")
         try:
             async with asyncio.timeout(ANSWER_S):
-                answer = await spawner.handed_over(report)
+                answer = await spawner.hand_over(report)
         except TimeoutError:
             answer = None
         except LookupError as error:
@@ -83,6 +83,13 @@ def configure(c: Any, settings: SlurmSettings) -> None:
 
 def _add_route(c: Any) -> None:
     call_at_start(c, add_route)
+    call_at_start(c, start_reading)
+
+
+def start_reading(app: Any) -> None:
+    """Look at Slurm from now on: what a killed hub has left behind is cancelled, whoever comes."""
+    if issubclass(app.spawner_class, JobSpawner):
+        app.spawner_class(parent=app).reader.refresh()
 
 
 def add_route(app: Any) -> None:

@@ -16,7 +16,7 @@ from traitlets import Dict, TraitError, Unicode, default, validate
 
 from miglab_api.base import WireModel
 from miglab_slurm.lab import SlurmSite
-from miglab_slurm.picture import ClusterPicture, tag_of_ours
+from miglab_slurm.picture import ClusterPicture, tag_of
 from miglab_slurm.reader import SlurmReader, reader_of
 from miglab_slurm.records import SlurmJob, Tag
 from miglab_slurm.unix_accounts import NoAccountError, account_of
@@ -85,7 +85,7 @@ class JobSpawner(Spawner):
         super().__init__(**kwargs)
 
     @validate("slurm")
-    def _checked(self, proposal: Any) -> Any:
+    def _validate_site(self, proposal: Any) -> Any:
         try:
             SlurmSite.model_validate(proposal["value"])
         except ValueError as error:
@@ -93,21 +93,21 @@ class JobSpawner(Spawner):
         return proposal["value"]
 
     @default("ip")
-    def _every_address_of_the_node(self) -> str:
+    def _default_ip(self) -> str:
         return "0.0.0.0"  # noqa: S104 - the hub and the proxy are on another machine
 
     @default("env_keep")
-    def _nothing_of_the_hub(self) -> list[str]:
+    def _default_env_keep(self) -> list[str]:
         """A node has its own PATH."""
         return []
 
     @default("poll_interval")
-    def _often_because_it_costs_nothing(self) -> int:
+    def _default_poll_interval(self) -> int:
         """All look at one picture; a server that Slurm ended is seen soon."""
         return POLL_S
 
     @default("args")
-    def _root_if_it_must_be(self) -> list[str]:
+    def _default_args(self) -> list[str]:
         return ["--allow-root"] if not self.site.run_as and os.geteuid() == 0 else []
 
     @property
@@ -134,7 +134,7 @@ class JobSpawner(Spawner):
 
     # A start: the job runs, and asks.
 
-    async def handed_over(self, report: JobReport) -> dict[str, object] | None:
+    async def hand_over(self, report: JobReport) -> dict[str, object] | None:
         """For the job's own request: what it is to become, once `start` has come that far.
 
         None once this server is over: another start of it may want the job.
@@ -150,12 +150,12 @@ class JobSpawner(Spawner):
         while self._answer is None or ticket != self._tickets.get(self._job):
             if self._is_given_back:
                 return None
-            if not self.wants(ticket):
+            if not self.may_become(ticket):
                 raise LookupError("this server is another job")
             await self._changed.wait()
         return self._answer
 
-    def wants(self, ticket: str) -> bool:
+    def may_become(self, ticket: str) -> bool:
         """Whether the job of a submission that reports is, or may become, this server."""
         return not self._job or ticket == self._tickets.get(self._job)
 
@@ -190,7 +190,7 @@ class JobSpawner(Spawner):
             return None
         if not self._is_over(picture) and not self._waits_again(picture):
             return None
-        self.ended(self._job_in(picture))
+        self.report_end(self._job_in(picture))
         return 1
 
     async def stop(self, now: bool = False) -> None:
@@ -222,14 +222,14 @@ class JobSpawner(Spawner):
         writer.close()
         return False
 
-    def ended(self, job: SlurmJob | None) -> None:
+    def report_end(self, job: SlurmJob | None) -> None:
         """Slurm says that the job is over; None where it has forgotten how."""
 
     async def _new_picture(self) -> ClusterPicture:
         """A picture that was asked for after this call; waits until Slurm answers."""
-        asked = asyncio.get_running_loop().time()
+        called_at = asyncio.get_running_loop().time()
         picture: ClusterPicture = await self._patiently(
-            lambda: self.reader.picture(newer_than=asked)
+            lambda: self.reader.picture(newer_than=called_at)
         )
         return picture
 
@@ -248,7 +248,7 @@ class JobSpawner(Spawner):
     def _waits_again(self, picture: ClusterPicture) -> bool:
         """Whether the job was put back into the queue, which has ended its server."""
         job = self._job_in(picture)
-        return job is not None and job.is_pending and tag_of_ours(job).ticket == self._serving
+        return job is not None and job.is_pending and tag_of(job).ticket == self._serving
 
     async def _report_of(self, job: int) -> JobReport:
         while (report := self._reports.get(self._tickets.get(job, ""))) is None:

@@ -223,6 +223,10 @@ class SlurmTables(SlurmTable):
         """The partition in which a shape runs."""
         return shape.partition or self.partition
 
+    def account_of(self, shape: SlurmShape, course: str) -> str:
+        """The Slurm account of its jobs; empty for the one that Slurm chooses."""
+        return shape.account or self.accounts.get(course, "") or self.account
+
     def further_options(self, shape: SlurmShape) -> SlurmOptions:
         """What the site adds to a shape's jobs."""
         return shape.options.over(self.options)
@@ -232,12 +236,12 @@ class SlurmTables(SlurmTable):
         values = {
             "partition": self.partition_of(shape),
             "gres": shape.gres,
-            "account": shape.account or self.accounts.get(course, "") or self.account,
+            "account": self.account_of(shape, course),
             "time": str(shape.time_limit_min),
             **self.further_options(shape).model_dump(),
         }
-        given = [f"--{name}={value}" for name, value in values.items() if value]
-        return ["--nodes=1", "--ntasks=1", *given]
+        options = [f"--{name}={value}" for name, value in values.items() if value]
+        return ["--nodes=1", "--ntasks=1", *options]
 
     @property
     def partitions(self) -> tuple[str, ...]:
@@ -276,8 +280,8 @@ class SlurmSettings(Settings):
         if not self.is_on_slurm:
             return self
         _ = self.slurm_site
-        if told := "; ".join(self._slurms_own()):
-            raise ValueError(f'servers.spawner is "slurm", and there {told}')
+        if problems := "; ".join(self._settings_without_effect()):
+            raise ValueError(f'servers.spawner is "slurm", and there {problems}')
         may_read = self.slurm.run_as or self.accept_risk.students_can_read_secrets
         if not may_read and not is_local_only(self.lab):
             raise ValueError(
@@ -326,7 +330,7 @@ class SlurmSettings(Settings):
         """The lab's jobs."""
         return (self.slurm_jobs,)
 
-    def _slurms_own(self) -> Iterator[str]:
+    def _settings_without_effect(self) -> Iterator[str]:
         """What is set that Slurm does instead, and how Slurm does it."""
         if self.quotas:
             yield (

@@ -29,9 +29,9 @@ def main() -> None:
         "job": int(os.environ["SLURM_JOB_ID"]),
         "port": port,
     }
-    given = ask(ticket["url"], report, time.monotonic() + ticket["patience_s"])
-    os.environ.update(given["environment"])
-    os.execvp(given["command"][0], given["command"])  # noqa: S606 -- the hub's own command
+    handover = ask(ticket["url"], report, time.monotonic() + ticket["patience_s"])
+    os.environ.update(handover["environment"])
+    os.execvp(handover["command"][0], handover["command"])  # noqa: S606 -- the hub's own command
 
 
 def ask(url: str, report: dict[str, object], deadline: float) -> Any:

@@ -15,9 +15,9 @@ from miglab_slurm.records import (
     gres_of,
     hosts_of,
     number_in,
-    once,
     text_in,
     time_in,
+    unique_rows,
 )
 
 NODE_FIELDS = (
@@ -126,7 +126,7 @@ class SlurmReservation:
     Attributes:
         nodes: those that it takes whole.
         node_list: all of them, as Slurm writes them.
-        whose: for people.
+        owners: users, groups or accounts, for people.
     """
 
     name: str
@@ -134,14 +134,14 @@ class SlurmReservation:
     ends_at: float
     nodes: frozenset[str]
     node_list: str
-    whose: str
+    owners: str
     state: str
 
 
 def nodes_of(listing: Listing, text: str) -> dict[str, Node]:
     """The nodes in the output of `sinfo -N`, which has a record for each node and partition."""
     nodes: dict[str, Node] = {}
-    for row in once(list(listing.rows(text)), "NodeList", "Partition"):
+    for row in unique_rows(list(listing.rows(text)), "NodeList", "Partition"):
         before = nodes.get(row["NodeList"])
         partitions = dict(before.partitions) if before else {}
         partitions[row["Partition"].rstrip("*")] = row["Available"] == "up"

@@ -8,10 +8,10 @@ def kept_of(settings: SlurmSettings, user: str) -> dict[str, list[dict[str, obje
     """All of it, for the person to read."""
     if not settings.slurm_jobs.exists():  # it never ran on Slurm
         return {}
-    kept = Submissions(settings.slurm_jobs, settings.lab_id)
+    submissions = Submissions(settings.slurm_jobs, settings.lab_id)
     return {
-        "usage": [stay.__dict__ for stay in kept.stays() if stay.user == user],
-        "slurm jobs": kept.of_user(user),
+        "usage": [stay.__dict__ for stay in submissions.stays() if stay.user == user],
+        "slurm jobs": submissions.of_user(user),
     }
 
 

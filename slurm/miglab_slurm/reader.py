@@ -11,18 +11,20 @@ import logging
 import os
 import time
 import weakref
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from miglab_slurm.commands import CommandFailed, as_account, run, run_verbosely
+from miglab_slurm.counting import RULES_S, SlurmRules, read_rules
 from miglab_slurm.lab import SlurmSite
-from miglab_slurm.nodes import NODE_FIELDS, Node, nodes_of, reservations_of, resume_timeout_in
-from miglab_slurm.picture import ClusterPicture, stays_of
+from miglab_slurm.nodes import NODE_FIELDS, nodes_of, reservations_of
+from miglab_slurm.picture import ClusterPicture
 from miglab_slurm.records import JOB_FIELDS, Listing, SlurmJob, jobs_of
-from miglab_slurm.submissions import JobSubmission, Submissions, told_of
+from miglab_slurm.submissions import JobSubmission, Submissions, look_alike_warning
 from miglab_slurm.unshown import UnshownJobs
+from miglab_slurm.wait_estimate import stays_of
 from miglab_spawner.backends import BackendError, BackendUnreachable
 
 LEAST_GAP_S = 0.25
@@ -56,7 +58,7 @@ class SlurmReader:
 
     def __init__(self, submissions: Submissions, site: SlurmSite, *, sweeps: bool = True) -> None:
         self._sweeps = sweeps
-        self._told = ""
+        self._last_warning = ""
         self.submissions = submissions
         self.site = site
         self.readings = 0
@@ -89,14 +91,14 @@ class SlurmReader:
                 raise BackendUnreachable(str(self._trouble)) from self._trouble
         return self._picture
 
-    async def changed(self, seen: ClusterPicture, within_s: float) -> ClusterPicture:
+    async def changed(self, picture: ClusterPicture, within_s: float) -> ClusterPicture:
         """The next picture after this one, or the same when none came in time."""
         arrived = self._arrived
-        if self._picture is seen:
+        if self._picture is picture:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(within_s):
                     await arrived.wait()
-        return self._picture or seen
+        return self._picture or picture
 
     @property
     def latest(self) -> ClusterPicture | None:
@@ -151,7 +153,7 @@ class SlurmReader:
             return
         try:
             if await self._cancel(row, row.job):
-                self.submissions.cancelled(ticket)
+                self.submissions.note_cancelled(ticket)
         except CommandFailed as failed:
             if "already completing" not in str(failed) and "Invalid job id" not in str(failed):
                 raise BackendUnreachable(str(failed)) from failed
@@ -191,18 +193,18 @@ class SlurmReader:
             self._trouble = BackendUnreachable(str(error))
         else:
             self._trouble = None
-            self._picture = replace(picture, stays_s=self._learnt(picture))
+            self._picture = replace(picture, stays_s=self._stays_until(picture))
             if self._sweeps:
                 await self._sweep(self._picture)
 
     async def _whole_picture(self) -> ClusterPicture:
         """What Slurm lists, and what of the lab's own it does not list."""
-        listed = await read(self.site)
+        listed = await read(self.site, self._picture.rules if self._picture else None)
         jobs = {**listed.jobs, **await self._unshown.look_for(listed.jobs)}
         if self._sweeps:
             self.submissions.adopt(jobs, listed.at)
             await self._unshown.settle(listed.at, self._is_silent)
-        recognised = self._unshown.remembered(self.submissions.recognised(jobs))
+        recognised = self._unshown.fill_in(self.submissions.with_tags(jobs))
         if self._sweeps:
             self._note_what_is_shown(jobs, recognised)
         return replace(listed, jobs=recognised)
@@ -220,30 +222,30 @@ class SlurmReader:
                 continue
             ended_as = job.state if job.has_ended else ""
             if bool(ended_as) != bool(ended.get(job.tag.ticket, ended_as)):
-                self.submissions.ended(job.tag.ticket, ended_as)
+                self.submissions.note_end(job.tag.ticket, ended_as)
 
     async def _is_silent(self, row: JobSubmission) -> bool:
         """Whether nothing answers where a job's server was; nothing can where there was none."""
         server = self._held.get(row.tag.ticket)
         return server is None or await server.is_silent()
 
-    def _learnt(self, picture: ClusterPicture) -> dict[str, Sequence[float]]:
+    def _stays_until(self, picture: ClusterPicture) -> dict[str, Sequence[float]]:
         """The stays that are known, and those that are over in this picture."""
-        known = dict(self._picture.stays_s) if self._picture else {}
+        stays_s = dict(self._picture.stays_s) if self._picture else {}
         before = self._picture.jobs if self._picture else {}
         for job in stays_of(before, picture.jobs):
-            began, ended = job.started_at or picture.at, picture.at
+            started_at, ended_at = job.started_at or picture.at, picture.at
             if job.has_left and job.ends_at is not None:
-                ended = job.ends_at
+                ended_at = job.ends_at
             for gres_type in job.gres:
-                stay_s = max(0.0, ended - began)
-                known[gres_type] = (*known.get(gres_type, ()), stay_s)[-STAYS_KEPT:]
-        return known
+                stay_s = max(0.0, ended_at - started_at)
+                stays_s[gres_type] = (*stays_s.get(gres_type, ()), stay_s)[-STAYS_KEPT:]
+        return stays_s
 
     async def _sweep(self, picture: ClusterPicture) -> None:
         """Cancel what is given up, and what nobody attends; a job seen first gets its grace."""
-        self._tell(told_of(self.submissions.lab, picture.jobs.values()))
-        alive = {job.tag.ticket: job for job in picture.own() if job.tag}
+        self._tell(look_alike_warning(self.submissions.lab, picture.jobs.values()))
+        alive = {job.tag.ticket: job for job in picture.lab_jobs() if job.tag}
         for ticket in alive:
             self._claims.setdefault(ticket, picture.asked_at)
         oldest = picture.asked_at - self.site.attend_grace_s
@@ -254,67 +256,63 @@ class SlurmReader:
                 continue
             if row.given_up or self._claims[ticket] < oldest:
                 log.warning("Job %d of %s: nobody attends it; it is cancelled", job.id, job.account)
-                await _try(self.cancel(ticket))
-        for row, twin in self.submissions.twins(picture.jobs):
+                await _cancel_or_log(self.cancel(ticket))
+        for row, twin in self.submissions.duplicates(picture.jobs):
             log.warning("Job %d is another of job %s's start; it is cancelled", twin.id, row.job)
-            await _try(self._cancel(row, twin.id))
+            await _cancel_or_log(self._cancel(row, twin.id))
         recent = picture.asked_at - 10 * self.site.attend_grace_s
         self._claims = {
             ticket: at for ticket, at in self._claims.items() if ticket in alive or at > recent
         }
 
-    def _tell(self, told: str) -> None:
+    def _tell(self, warning: str) -> None:
         """Log once what is told of another lab's jobs."""
-        if told and told != self._told:
-            log.warning("%s", told)
-        self._told = told
+        if warning and warning != self._last_warning:
+            log.warning("%s", warning)
+        self._last_warning = warning
 
 
-async def _try(cancelling: Coroutine[Any, Any, object]) -> None:
+async def _cancel_or_log(cancelling: Coroutine[Any, Any, object]) -> None:
     try:
         await cancelling
     except BackendError as error:
         log.warning("A job is not cancelled yet: %s", error)
 
 
-async def read(site: SlurmSite) -> ClusterPicture:
+async def read(site: SlurmSite, rules: SlurmRules | None = None) -> ClusterPicture:
     """What Slurm's commands print; when one fails or we are cancelled, all have ended.
+
+    Args:
+        site: its tables.
+        rules: those that were read last; they are read again after `RULES_S`.
 
     Raises:
         BackendUnreachable: Slurm does not answer.
     """
     asked_at, at = asyncio.get_running_loop().time(), time.time()
-    where, limit_s = ",".join(site.partitions), site.command_timeout_s
+    partitions, limit_s = ",".join(site.partitions), site.command_timeout_s
     jobs, nodes = Listing(JOB_FIELDS), Listing(NODE_FIELDS)
-    asked = (
-        ["squeue", "-h", "-a", "-t", "all", "-p", where, "-O", jobs.option],
-        ["sinfo", "-h", "-N", "-p", where, "-O", nodes.option],
+    commands = (
+        ["squeue", "-h", "-a", "-t", "all", "-p", partitions, "-O", jobs.option],
+        ["sinfo", "-h", "-N", "-p", partitions, "-O", nodes.option],
         ["scontrol", "-o", "show", "reservation"],
     )
     silent: BackendError | None = None
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(run(words, limit_s)) for words in asked]
+            tasks = [group.create_task(run(command, limit_s)) for command in commands]
     except* BackendError as failed:
         silent = BackendUnreachable(str(failed.exceptions[0]))
     if silent is not None:
         raise silent
-    jobs_said, nodes_said, reserved = (task.result() for task in tasks)
-    listed = nodes_of(nodes, nodes_said)
+    jobs_text, nodes_text, reserved = (task.result() for task in tasks)
+    listed = nodes_of(nodes, nodes_text)
+    if rules is None or asked_at - rules.read_at > RULES_S:
+        rules = await read_rules(site, listed, asked_at)
     return ClusterPicture(
-        asked_at, at, site, jobs_of(jobs, jobs_said), listed, reservations_of(reserved),
-        resume_timeout_s=await _resume_timeout(site, listed.values()),
+        asked_at, at, site, jobs_of(jobs, jobs_text), listed, reservations_of(reserved),
+        rules=rules,
     )  # fmt: skip
-
-
-async def _resume_timeout(site: SlurmSite, nodes: Iterable[Node]) -> float | None:
-    """How long a node may take to boot, seconds; asked where one is off, None if not told."""
-    if not any(node.is_off for node in nodes):
-        return None
-    try:
-        return resume_timeout_in(await run(("scontrol", "show", "config"), site.command_timeout_s))
-    except BackendError:
-        return None
 
 
 _readers: weakref.WeakKeyDictionary[
@@ -325,11 +323,11 @@ _readers: weakref.WeakKeyDictionary[
 def reader_of(file: Path, lab: str, site: SlurmSite) -> SlurmReader:
     """The running loop's one reader of this lab and site."""
     loop = asyncio.get_running_loop()
-    known = _readers.setdefault(loop, {})
+    readers = _readers.setdefault(loop, {})
     key = (str(file), lab, site.model_dump_json() + os.environ.get("SLURM_CONF", ""))
-    if key not in known:
-        known[key] = SlurmReader(Submissions(file, lab), site)
-    return known[key]
+    if key not in readers:
+        readers[key] = SlurmReader(Submissions(file, lab), site)
+    return readers[key]
 
 
 async def close_readers() -> None:

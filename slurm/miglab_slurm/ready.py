@@ -11,7 +11,7 @@ from miglab_hub.errors import StartError
 from miglab_slurm.commands import clean_environment, run
 from miglab_slurm.doctor import picture_of
 from miglab_slurm.lab import SlurmSettings
-from miglab_slurm.submissions import told_of
+from miglab_slurm.submissions import look_alike_warning
 from miglab_spawner.backends import BackendError
 
 PARTITIONS = ("sinfo", "-h", "-a", "-o", "%R")
@@ -42,8 +42,8 @@ def check_slurm(settings: SlurmSettings) -> None:
             "their group in slurm.unix_group, or list them in slurm.unix_accounts"
         )
     try:
-        known = set(asyncio.run(run(PARTITIONS, settings.slurm.command_timeout_s)).split())
-        unknown = sorted(set(settings.slurm_site.partitions) - known)
+        partitions = set(asyncio.run(run(PARTITIONS, settings.slurm.command_timeout_s)).split())
+        unknown = sorted(set(settings.slurm_site.partitions) - partitions)
         jobs = {} if unknown else asyncio.run(picture_of(settings)).jobs
     except BackendError as silent:
         print(f"lab: Slurm does not answer ({silent}); servers start once it does", file=sys.stderr)
@@ -51,7 +51,7 @@ def check_slurm(settings: SlurmSettings) -> None:
     if unknown:
         raise StartError(
             f"{settings.file}: slurm.partition: Slurm has no partition {', '.join(unknown)}; "
-            f"it has {', '.join(sorted(known))}"
+            f"it has {', '.join(sorted(partitions))}"
         )
-    if told := told_of(settings.lab_id, jobs.values()):
-        print(f"lab: {told}", file=sys.stderr)
+    if warning := look_alike_warning(settings.lab_id, jobs.values()):
+        print(f"lab: {warning}", file=sys.stderr)

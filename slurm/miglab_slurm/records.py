@@ -79,8 +79,8 @@ class Tag:
     def secret(self, cookie_secret: bytes) -> str:
         """A job's secret: known to the hub, also after its restart, and to the job's script."""
         key = hashlib.sha256(b"miglab-slurm-handover" + cookie_secret).digest()
-        said = json.dumps(self.__dict__, sort_keys=True).encode()
-        return hmac.new(key, said, hashlib.sha256).hexdigest()
+        message = json.dumps(self.__dict__, sort_keys=True).encode()
+        return hmac.new(key, message, hashlib.sha256).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -97,9 +97,9 @@ class SignedTag:
 
     def as_comment(self) -> str:
         """The comment of the job."""
-        said = {"miglab": 2, **self.__dict__, "tag": None, **self.tag.__dict__}
-        del said["tag"]
-        return json.dumps(said, separators=(",", ":"))
+        fields = {"miglab": 2, **self.__dict__, "tag": None, **self.tag.__dict__}
+        del fields["tag"]
+        return json.dumps(fields, separators=(",", ":"))
 
 
 @dataclass(frozen=True)
@@ -183,31 +183,31 @@ class SlurmJob:
 def jobs_of(listing: Listing, text: str) -> dict[int, SlurmJob]:
     """The jobs in the output of `squeue`; what is no job is left out."""
     rows = [row for row in listing.rows(text) if row["JobID"].isdecimal()]
-    return {int(row["JobID"]): _job(row) for row in once(rows, "JobID")}
+    return {int(row["JobID"]): _job(row) for row in unique_rows(rows, "JobID")}
 
 
 def hosts_of(text: str) -> Iterator[str]:
     """The names in Slurm's short form: ``n[1-2,07],login``."""
     for short in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text):
-        head, is_short, rest = short.partition("[")
+        head, is_short, after_bracket = short.partition("[")
         if not is_short:
             yield short
             continue
-        ranges, _, tail = rest.partition("]")
-        for each in ranges.split(","):
-            first, _, last = each.partition("-")
+        ranges, _, tail = after_bracket.partition("]")
+        for number_range in ranges.split(","):
+            first, _, last = number_range.partition("-")
             for number in range(int(first), int(last or first) + 1):
                 yield from hosts_of(f"{head}{number:0{len(first)}d}{tail}")
 
 
-def once(rows: Sequence[Row], *key: str) -> Iterator[Row]:
+def unique_rows(rows: Sequence[Row], *key: str) -> Iterator[Row]:
     """The rows whose key comes once: of two that claim to be the same, neither is believed."""
 
     def key_of(row: Row) -> Hashable:
         return tuple(row[name] for name in key)
 
     counts = Counter(map(key_of, rows))
-    for twice in (each for each, count in counts.items() if count > 1):
+    for twice in (row_key for row_key, count in counts.items() if count > 1):
         log.warning("Slurm lists %s twice: both are left out", twice)
     return (row for row in rows if counts[key_of(row)] == 1)
 
@@ -229,11 +229,11 @@ def gres_of(text: str) -> Mapping[str, int]:
 def claim_of(comment: str) -> SignedTag | None:
     """What a comment claims; None where it is none of a lab of ours."""
     try:
-        said = json.loads(comment)
-        if said.pop("miglab") != 2 or not all(isinstance(word, str) for word in said.values()):
+        fields = json.loads(comment)
+        if fields.pop("miglab") != 2 or not all(isinstance(text, str) for text in fields.values()):
             return None
-        lab_id, signature = said.pop("lab_id"), said.pop("signature")
-        return SignedTag(Tag(**said), lab_id, signature)
+        lab_id, signature = fields.pop("lab_id"), fields.pop("signature")
+        return SignedTag(Tag(**fields), lab_id, signature)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
 

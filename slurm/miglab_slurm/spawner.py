@@ -67,7 +67,9 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
     ).tag(config=True)
 
     _ticket = 0
-    _kept = 0
+    _kept_job = 0
+    _meanwhile = (0, "")
+    """A ticket, and what its student is told of a server without a GPU meanwhile."""
     _stop_future: asyncio.Future[None] | None = None
     """JupyterHub's own: there while somebody stops the server, also one that only starts."""
 
@@ -80,7 +82,7 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
             self._script,
             self._home_of,
             LOG_FILE,
-            self._kept,
+            self._kept_job,
             self._tickets,
         )
 
@@ -93,6 +95,16 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
     def keeps_ticket(self) -> bool:
         """Yes: the job that waits is attended for as long as the server without a GPU runs."""
         return True
+
+    async def meanwhile(self, ticket: TicketView) -> str:
+        """What a limit on their jobs means; Slurm is asked once a ticket, not once a look."""
+        if self._meanwhile[0] != ticket.id:
+            try:
+                self._meanwhile = (ticket.id, await self.backend.meanwhile(ticket.id))
+            except BackendError as error:  # the position is shown all the same
+                self.log.info("What limits %s? Slurm: %s", self.user.name, error)
+                return ""
+        return self._meanwhile[1]
 
     def needs_grant(self, shape: str) -> bool:
         """Every server is a job, without a GPU as well."""
@@ -126,13 +138,13 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
         JupyterHub that there is no server.
         """
         job, self._job = self._job, 0
-        kept, self._kept = self._kept, 0
+        kept_job, self._kept_job = self._kept_job, 0
         self._reports.clear()
         self._serving = ""
         self._is_given_back = True
         self._ring()
-        if kept in self._tickets:
-            self.reader.let_go(self._tickets[kept])
+        if kept_job in self._tickets:
+            self.reader.let_go(self._tickets[kept_job])
         if job in self._tickets:
             self.reader.disown(self._tickets[job])
             await self._hear_why(job)
@@ -146,32 +158,38 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
         """The job, and the one that waits meanwhile."""
         if not self._job:
             return {}
-        numbers = [number for number in (self._job, self._kept) if number in self._tickets]
+        numbers = [number for number in (self._job, self._kept_job) if number in self._tickets]
         return {
             "job": self._job,
-            **({"kept": self._kept} if self._kept else {}),
+            **({"kept": self._kept_job} if self._kept_job else {}),
             "tickets": {str(number): self._tickets[number] for number in numbers},
         }
 
-    def restore_grant(self, held: Mapping[str, Any]) -> None:
-        """The jobs, from before the hub's end."""
-        self._job, self._kept = int(held.get("job", 0)), int(held.get("kept", 0))
-        tickets = held.get("tickets", {})
+    def restore_grant(self, saved: Mapping[str, Any]) -> None:
+        """The jobs, from before the hub's end; a server that it was stopping then is over.
+
+        The reader cancels the job of such a server.  Nobody waits for it to answer meanwhile.
+        """
+        self._job, self._kept_job = int(saved.get("job", 0)), int(saved.get("kept", 0))
+        tickets = saved.get("tickets", {})
         self._tickets = {int(number): str(ticket) for number, ticket in tickets.items()}
+        submission = self.reader.submissions.find(self._tickets.get(self._job, ""))
+        if submission is not None and submission.given_up:
+            self._job = 0
         self._serving = self._tickets.get(self._job, "")
 
     def rename_refusal(self) -> str:
         """Jobs are found by their user's name: under another one, nobody would find these."""
         return NOT_RENAMED.format(name=self.user.name) if self.active else ""
 
-    def wants(self, ticket: str) -> bool:
+    def may_become(self, ticket: str) -> bool:
         """The server's own job; and the one that got the slice while its student works on CPU."""
-        return super().wants(ticket) or ticket == self._tickets.get(self._kept)
+        return super().may_become(ticket) or ticket == self._tickets.get(self._kept_job)
 
     async def poll(self) -> Any:
         """As every job; who works without a GPU attends the position in the queue."""
-        if self._kept in self._tickets:
-            self.reader.hold(self._tickets[self._kept], self)
+        if self._kept_job in self._tickets:
+            self.reader.hold(self._tickets[self._kept_job], self)
         return await super().poll()
 
     async def _hear_why(self, job: int) -> None:
@@ -179,8 +197,9 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
         lease = None if self._news else await self._asked_back(job)
         if lease is None:
             return
-        if why := lease.reason if lease.reason in (AT_LIMIT, SOONER) else stop_message(lease):
-            self.show_on_next_spawn_page(why)
+        is_explained = lease.reason in (AT_LIMIT, SOONER)
+        if explanation := lease.reason if is_explained else stop_message(lease):
+            self.show_on_next_spawn_page(explanation)
 
     async def _asked_back(self, job: int) -> LeaseView | None:
         """A job as somebody asked for it back; None if nobody did, or the number is another's."""
@@ -194,13 +213,13 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
         is_this_server = (lease.user, lease.server) == (self.user.name, self.name)
         return lease if is_this_server and lease.release_requested_at is not None else None
 
-    def ended(self, job: SlurmJob | None) -> None:
+    def report_end(self, job: SlurmJob | None) -> None:
         """Tell the student why, where it was not their own doing; the lab itself says its own."""
         shape = self.site.shapes.get(self._shape or CPU)
         if job is not None and shape is not None:
-            said = why_it_ended(job.state, shape.time_limit_min)
-            if said and said != self._news:
-                self.show_on_next_spawn_page(said)
+            explanation = why_it_ended(job.state, shape.time_limit_min)
+            if explanation and explanation != self._news:
+                self.show_on_next_spawn_page(explanation)
 
     def get_env(self) -> dict[str, str]:
         """The environment of every server, and its job."""
@@ -209,22 +228,22 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
             env["MIGLAB_LEASE"] = str(self._job)
         return env
 
-    async def _lease_for(self, asked: TicketView) -> LeaseView | None:
+    async def _lease_for(self, new_ticket: TicketView) -> LeaseView | None:
         """As the mixin; a job that can never run is cancelled, one that Slurm lost comes again."""
-        self._ticket = asked.id
+        self._ticket = new_ticket.id
         self._news = KEPT
         if self.orm_spawner is not None:  # saved now: it is what a hub that dies meanwhile says
             self.orm_spawner.state = self.get_state()
             self.user.db.commit()
         try:
-            return await super()._lease_for(asked)
+            return await super()._lease_for(new_ticket)
         except NotStarted as refused:
             if refused.reason == "never-runs":
                 await self.backend.cancel(self._ticket)
             lease = await self._asked_back(self._ticket) if refused.reason == "cancelled" else None
             if lease is not None and lease.reason:
-                said = f"You were taken out of the queue: {lease.reason}"
-                raise self._not_started(said, "cancelled", 503) from None
+                message = f"You were taken out of the queue: {lease.reason}"
+                raise self._not_started(message, "cancelled", 503) from None
             if refused.reason != "job-gone":
                 raise
         finally:
@@ -240,9 +259,9 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
         self._is_given_back = False
         await super()._get_slices()
         if not self._job:  # the student goes on without a GPU: that is a job as well
-            self._kept = (self._wait.background_ticket if self._wait else None) or 0
-            if self._kept in self._tickets:
-                self.reader.hold(self._tickets[self._kept], self)
+            self._kept_job = (self._wait.background_ticket if self._wait else None) or 0
+            if self._kept_job in self._tickets:
+                self.reader.hold(self._tickets[self._kept_job], self)
             without = self._request_for(CPU)
             ticket = await self._patiently(lambda: self.backend.request(without))
             lease = await self._lease_for(ticket)

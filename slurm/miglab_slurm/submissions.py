@@ -97,7 +97,7 @@ class JobSubmission:
         is_open = self.submitted_at is None
         return is_open and is_told and job.account == self.account and is_of_that_time
 
-    def unseen(self) -> SlurmJob:
+    def unseen_job(self) -> SlurmJob:
         """The job of which Slurm shows nothing now: it counts as alive, or as what it ended as."""
         assert self.job is not None
         return SlurmJob(
@@ -118,8 +118,8 @@ class Stay:
     course: str
     shape: str
     gres: str
-    began: float
-    ended: float
+    started_at: float
+    ended_at: float
 
 
 class Submissions:
@@ -155,7 +155,7 @@ class Submissions:
             )
         return submission
 
-    def told(self, ticket: str, job: int) -> None:
+    def note_number(self, ticket: str, job: int) -> None:
         """`sbatch` has printed a number."""
         with self._transaction() as rows:
             rows.execute(
@@ -171,15 +171,15 @@ class Submissions:
         """The lab wants this job cancelled, whatever happens to the hub meanwhile."""
         self._set(ticket, "given_up = 1")
 
-    def cancelled(self, ticket: str) -> None:
+    def note_cancelled(self, ticket: str) -> None:
         """Slurm has taken the order to cancel a job."""
         self._set(ticket, "is_cancelled = 1")
 
-    def ended(self, ticket: str, state: str) -> None:
+    def note_end(self, ticket: str, state: str) -> None:
         """A job is known to be over, or, with an empty state, to be alive after all."""
         self._set(ticket, "ended_as = ?", state)
 
-    def note(self, stay: Stay) -> None:
+    def note_stay(self, stay: Stay) -> None:
         """A server is over."""
         with self._transaction() as rows:
             rows.execute("INSERT INTO stays VALUES (?, ?, ?, ?, ?, ?, ?, ?)", astuple(stay))
@@ -224,11 +224,11 @@ class Submissions:
                     adopted,
                 )
 
-    def recognised(self, jobs: Mapping[int, SlurmJob]) -> dict[int, SlurmJob]:
+    def with_tags(self, jobs: Mapping[int, SlurmJob]) -> dict[int, SlurmJob]:
         """All jobs, with a tag on those that this lab has adopted.
 
-        Those of its own that are not among them are there as well, each as `JobSubmission.unseen`
-        has it, unless its number is another job's by now.
+        Those of its own that are not among them are added as `JobSubmission.unseen_job` has them,
+        unless its number is another job's by now.
         """
         recognised = dict(jobs)
         for row in self._rows():
@@ -236,12 +236,12 @@ class Submissions:
                 continue
             job = jobs.get(row.job)
             if job is None:
-                recognised[row.job] = row.unseen()
+                recognised[row.job] = row.unseen_job()
             elif row.is_of(job):
                 recognised[row.job] = replace(job, tag=row.tag)
         return recognised
 
-    def twins(self, jobs: Mapping[int, SlurmJob]) -> list[tuple[JobSubmission, SlurmJob]]:
+    def duplicates(self, jobs: Mapping[int, SlurmJob]) -> list[tuple[JobSubmission, SlurmJob]]:
         """Jobs of a second `sbatch` for one start, the answer to the first one having been lost.
 
         They bear the name that is signed for that start alone, and another job is adopted for it.
@@ -281,17 +281,17 @@ class Submissions:
         shape = re.sub(r"[^\w.-]", "-", tag.shape)
         return f"jupyter-{shape}-{self._signature(tag, account)[:NAME_HEX]}"
 
-    def signed(self, comment: str, account: str) -> Tag | None:
+    def verified_tag(self, comment: str, account: str) -> Tag | None:
         """The tag that this lab has signed for a job of this account; None if it did not."""
         claim = claim_of(comment)
         if claim is None or claim.lab_id != self.lab_id:
             return None
-        wanted = self._signature(claim.tag, account)
-        return claim.tag if hmac.compare_digest(wanted, claim.signature) else None
+        expected = self._signature(claim.tag, account)
+        return claim.tag if hmac.compare_digest(expected, claim.signature) else None
 
     def _signature(self, tag: Tag, account: str) -> str:
-        said = json.dumps([self.lab_id, tag.__dict__, account], sort_keys=True)
-        return hmac.new(self._key, said.encode(), hashlib.sha256).hexdigest()
+        message = json.dumps([self.lab_id, tag.__dict__, account], sort_keys=True)
+        return hmac.new(self._key, message.encode(), hashlib.sha256).hexdigest()
 
     def rows(self) -> list[JobSubmission]:
         """All, the oldest first."""
@@ -338,11 +338,12 @@ def look_alikes(lab: str, jobs: Iterable[SlurmJob]) -> list[SlurmJob]:
     ]
 
 
-def told_of(lab: str, jobs: Iterable[SlurmJob]) -> str:
+def look_alike_warning(lab: str, jobs: Iterable[SlurmJob]) -> str:
     """The same in words, for the log, the start and doctor; empty where there is none."""
-    found = look_alikes(lab, jobs)
-    listed = ", ".join(f"{job.id} ({job.account})" for job in found[:20])
+    look_alike_jobs = look_alikes(lab, jobs)
+    listed = ", ".join(f"{job.id} ({job.account})" for job in look_alike_jobs[:20])
     return listed and (
-        f'{len(found)} jobs bear the name "{lab}", and this lab did not submit them: {listed}. '
+        f'{len(look_alike_jobs)} jobs bear the name "{lab}", and this lab did not submit them: '
+        f"{listed}. "
         "Another lab has this name, or this one has lost its slurm-jobs.sqlite. They are left alone"
     )

@@ -22,10 +22,10 @@ FORM = re.compile(r"\w[\w .@+$\\'-]*")
 class NoAccountError(RefusedByBackend):
     """A user may run nothing on the cluster; ``why`` is for the operator."""
 
-    def __init__(self, why: str) -> None:
-        said = "You have no account on the cluster. Tell your instructor."
-        super().__init__("account-refused", said, 403)
-        self.why = why
+    def __init__(self, reason: str) -> None:
+        message = "You have no account on the cluster. Tell your instructor."
+        super().__init__("account-refused", message, 403)
+        self.why = reason
 
 
 def account_of(site: SlurmTables, user: str) -> struct_passwd:
@@ -37,14 +37,14 @@ def account_of(site: SlurmTables, user: str) -> struct_passwd:
     if not site.run_as:
         return pwd.getpwuid(os.geteuid())
     name = site.unix_accounts.get(user, user)
-    account = _known_by(name)
+    account = _account_called(name)
     if not FORM.fullmatch(account.pw_name):
         raise NoAccountError(f"{account.pw_name!r} could pass for an option or a uid of a command")
     if account.pw_uid < max(1, site.least_uid):
         raise NoAccountError(f"{name!r} has uid {account.pw_uid}, below slurm.least_uid")
     if user not in site.unix_accounts and not _is_in(site.unix_group, account):
-        where = f"the group {site.unix_group}" if site.unix_group else "a group: see unix_group"
-        raise NoAccountError(f"{name!r} is neither in slurm.unix_accounts nor in {where}")
+        source = f"the group {site.unix_group}" if site.unix_group else "a group: see unix_group"
+        raise NoAccountError(f"{name!r} is neither in slurm.unix_accounts nor in {source}")
     return account
 
 
@@ -56,7 +56,7 @@ def members_of(group: str) -> tuple[str, ...]:
         return ()
 
 
-def _known_by(name: str) -> struct_passwd:
+def _account_called(name: str) -> struct_passwd:
     """The account of a name, as its uid is called: Slurm lists a job under that name.
 
     A directory may know an account by several names, in capitals too, of which one is its own.

@@ -74,7 +74,7 @@ class UnshownJobs:
             self._note_denial(row, further)
         return {number: job for number, job in further.items() if number not in listed}
 
-    def remembered(self, jobs: Mapping[int, SlurmJob]) -> dict[int, SlurmJob]:
+    def fill_in(self, jobs: Mapping[int, SlurmJob]) -> dict[int, SlurmJob]:
         """The jobs; one that Slurm does not show keeps all that was last seen but its state."""
         filled = {}
         for number, job in jobs.items():
@@ -98,7 +98,7 @@ class UnshownJobs:
                 state = "LOST" if await is_silent(row) else ""
             if state:
                 log.warning("Job %s of %s is over: %s", row.job, row.account, state)
-                self._submissions.ended(row.tag.ticket, state)
+                self._submissions.note_end(row.tag.ticket, state)
 
     def _is_lacking(self, row: JobSubmission, listed: Mapping[int, SlurmJob]) -> bool:
         if row.job is None:

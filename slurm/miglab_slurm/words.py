@@ -104,19 +104,19 @@ def why_it_waits(reason: str) -> WaitWords:
     if reason.startswith(NEVER):
         return WaitWords(f"Slurm can never start this job ({reason}). {_TELL}", never=True)
     plain = reason.replace("_", " ")  # as some versions and commands print it
-    for starts, said in _WAITS.items():
+    for starts, message in _WAITS.items():
         if plain.startswith(starts):
             is_limit = reason.startswith(("QOS", "Assoc", "MaxGRES"))
             counts_servers = _COUNTS_SERVERS.match(reason) is not None
-            return WaitWords(said, is_limit=is_limit, counts_servers=counts_servers)
+            return WaitWords(message, is_limit=is_limit, counts_servers=counts_servers)
     return WaitWords(f"Slurm holds it back: {reason}.")
 
 
 def refusal_of(failed: CommandFailed) -> RefusedByBackend:
     """`sbatch`'s no, in words and with a reason."""
-    said = str(failed).lower()
+    answer = str(failed).lower()
     for (reason, message), signs in _REFUSALS.items():
-        if any(sign in said for sign in signs):
+        if any(sign in answer for sign in signs):
             return RefusedByBackend(reason, message, 400)
     last = str(failed).splitlines()[-1]
     return RefusedByBackend("slurm-refused", f"Slurm refused the job: {last}. {_TELL}", 400)
@@ -124,10 +124,10 @@ def refusal_of(failed: CommandFailed) -> RefusedByBackend:
 
 def why_it_is_not_there(state: str) -> str:
     """What a job does that waits no more and does not run yet, in words."""
-    words = words_of(state)
-    if words & PREPARED:
+    flags = words_of(state)
+    if flags & PREPARED:
         return "You have your slice. Its node is being made ready, and your server starts then."
-    if NOT_SHOWN in words:
+    if NOT_SHOWN in flags:
         return (
             "The cluster's scheduler does not show your job now. It is looked for; you need do "
             "nothing."

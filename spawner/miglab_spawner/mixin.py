@@ -331,9 +331,18 @@ class MIGSpawnerMixin(ChoiceMixin):
             ticket,
             free,
             keeps_ticket=self.keeps_ticket,
+            meanwhile=await self.meanwhile(ticket),
             course=self.course_titles.get(self._course) or self._course,
             compute_slices=self._compute_slices.get(ticket.shape, 0),
         )
+
+    async def meanwhile(self, ticket: TicketView) -> str:
+        """What to know before starting without a GPU while this ticket waits; empty for nothing.
+
+        Raises:
+            BackendError: the backend does not answer.
+        """
+        return ""
 
     async def switch_to(self, shape: str) -> None:
         """Continue the waiting start with `CPU` or another shape, or cancel it (empty).

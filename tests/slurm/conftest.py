@@ -103,9 +103,9 @@ def empty(cluster: SlurmCluster) -> None:
         cluster.command("scontrol", "update", f"nodename={node}", "state=resume", check=False)
 
     def is_empty() -> bool:
-        left = cluster.command("squeue", "-h", "-o", "%A").split()
-        cluster.command("scancel", *left, check=False)
-        return not left
+        numbers = cluster.command("squeue", "-h", "-o", "%A").split()
+        cluster.command("scancel", *numbers, check=False)
+        return not numbers
 
     cluster.until(is_empty, "no job left", 60)
 

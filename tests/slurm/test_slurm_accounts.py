@@ -92,12 +92,12 @@ async def test_a_limit_an_account_and_more_than_one_may_use(
     await hub.begin(ADA, "second", shape="1g.5gb")
     async with asyncio.timeout(60):
         while "You already use all that one person may" not in (
-            shown := await until_waiting_of(hub, ADA, "second")
+            message := await until_waiting_of(hub, ADA, "second")
         ):
             await fresh(hub.spawner(ADA, "second"))
-    assert "when another server or job of yours ends" in shown
-    assert "in the queue" not in shown
-    assert not (await hub.spawner(ADA, "second").waiting())["alternatives"]
+    assert "when another server or job of yours ends" in message
+    assert "in the queue" not in message
+    assert not (await hub.spawner(ADA, "second").waiting_status())["alternatives"]
     await keeps_the_position(hub, "second")
     await hub.stop(ADA)
     await hub.settled(ADA, "second")
@@ -116,7 +116,7 @@ async def test_a_limit_an_account_and_more_than_one_may_use(
 
 async def until_waiting_of(hub: Hub, name: str, server: str) -> str:
     """What the waiting page of a server says, once it waits."""
-    return str((await until(hub.spawner(name, server).waiting, "it waits", 60))["message"])
+    return str((await until(hub.spawner(name, server).waiting_status, "it waits", 60))["message"])
 
 
 async def test_preemption_is_seen_before_it_ends_a_server(hub: Hub, slurm: SlurmCluster):
@@ -125,7 +125,7 @@ async def test_preemption_is_seen_before_it_ends_a_server(hub: Hub, slurm: Slurm
     spawner, number = hub.spawner(ADA), int(environment["SLURM_JOB_ID"])
     record = JobRecord((await spawner.reader.picture()).jobs[number], 0.0)
     at_first = record.job.ends_at
-    held = [
+    urgent_jobs = [
         slurm.submit(
             "sleep 600", "--qos=urgent", "--account=vision", "--time=60", "--gres=gpu:1g.5gb:4"
         )
@@ -134,9 +134,9 @@ async def test_preemption_is_seen_before_it_ends_a_server(hub: Hub, slurm: Slurm
     async with asyncio.timeout(60):
         while record.job.ends_at > at_first - MOVED_S:
             await fresh(spawner)
-            record = record.seen((await spawner.reader.picture()).jobs[number])
+            record = record.with_job((await spawner.reader.picture()).jobs[number])
     assert "another job goes first" in record.end_reason
-    slurm.command("scancel", *map(str, held))
+    slurm.command("scancel", *map(str, urgent_jobs))
     await hub.stop(ADA)
 
 
@@ -152,5 +152,5 @@ async def test_usage_is_from_sacct(hub: Hub, slurm: SlurmCluster, tmp_path: Path
     (row,) = await until(counted, "sacct to have counted it", 60)
     assert (row.course, (await usage(site, submissions))[1]) == ("everyone", SACCT)
     assert row.servers >= 1
-    another = Submissions(tmp_path / "another.sqlite", submissions.lab)
-    assert (await usage(site, another))[0] == []
+    other_lab = Submissions(tmp_path / "another.sqlite", submissions.lab)
+    assert (await usage(site, other_lab))[0] == []

@@ -10,7 +10,7 @@ from traitlets.config import Config
 
 from miglab_hub.settings.lab_toml import load
 from miglab_slurm.service.leases import SlurmLeases
-from miglab_slurm.submissions import told_of
+from miglab_slurm.submissions import look_alike_warning
 from miglab_slurm_bench.cluster import SlurmCluster
 
 from .test_slurm_faults import running
@@ -77,7 +77,7 @@ async def test_a_copied_comment_is_nobodys_ticket(hub: Hub, slurm: SlurmCluster)
     copies = [submit(slurm, account, f"--comment={comment}") for account in (MALLORY, "root")]
     await looked_often(spawner)
     picture = await spawner.reader.picture()
-    assert [one.id for one in picture.own()] == [job]
+    assert [job_.id for job_ in picture.lab_jobs()] == [job]
     assert set(copies) <= set(jobs(slurm))
 
 
@@ -105,8 +105,8 @@ async def test_a_lab_leaves_the_jobs_of_another_of_its_name(
     assert job in jobs(slurm, "RUNNING")
     assert f"did not submit them: {job} (root)" in caplog.text
     picture = await spawner.reader.picture()
-    assert str(job) in told_of("miglab", picture.jobs.values())
-    assert not list(picture.own())
+    assert str(job) in look_alike_warning("miglab", picture.jobs.values())
+    assert not list(picture.lab_jobs())
     assert await spawner.poll() is None
     await spawner.give_back()
     assert job in jobs(slurm, "RUNNING")

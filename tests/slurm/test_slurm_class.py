@@ -18,16 +18,16 @@ CLASS_S = 360.0  # thirty servers start one after the other on few cores
 async def test_thirty_students_share_eight_slices(hub: Hub, slurm: SlurmCluster):
     """Each gets a server of its own job, never more than eight run, and none is left over."""
     served: dict[str, int] = {}
-    most = 0
+    most_running = 0
 
     async def one(name: str) -> None:
-        nonlocal most
+        nonlocal most_running
         async with asyncio.timeout(CLASS_S):
             while (start := hub.spawner(name)._spawn_future) is not None and not start.done():
                 await asyncio.wait([start], timeout=0.5)
         environment = await hub.environment(name)
         served[name] = int(environment["SLURM_JOB_ID"])
-        most = max(most, len(jobs(slurm, "RUNNING")))
+        most_running = max(most_running, len(jobs(slurm, "RUNNING")))
         await hub.stop(name)
 
     for name in STUDENTS:
@@ -38,5 +38,5 @@ async def test_thirty_students_share_eight_slices(hub: Hub, slurm: SlurmCluster)
     await asyncio.gather(*(one(name) for name in STUDENTS))
     assert sorted(served) == STUDENTS
     assert len(set(served.values())) == len(STUDENTS)
-    assert most <= 8
+    assert most_running <= 8
     assert jobs(slurm) == []

@@ -15,9 +15,9 @@ OURS = ("ClusterName", "SlurmctldHost", "StateSaveLocation", "SlurmdSpoolDir")
 def read(name: str) -> tuple[dict[str, str], list[str]]:
     """The settings of a file, and its lines about nodes and partitions."""
     lines = [line for line in (DEPLOY / name).read_text().splitlines() if line.strip()]
-    kept = [line for line in lines if not line.startswith("#")]
-    tables = [line for line in kept if line.startswith(("NodeName", "PartitionName"))]
-    settings = dict(line.split("=", 1) for line in kept if line not in tables)
+    config_lines = [line for line in lines if not line.startswith("#")]
+    tables = [line for line in config_lines if line.startswith(("NodeName", "PartitionName"))]
+    settings = dict(line.split("=", 1) for line in config_lines if line not in tables)
     return {key: value for key, value in settings.items() if key not in OURS}, tables
 
 
@@ -29,9 +29,11 @@ def test_a_cluster_starts_with_it():
     if not confines_devices():
         settings |= {"ProctrackType": "proctrack/linuxproc", "TaskPlugin": "task/none"}
     with SlurmCluster(settings=settings) as cluster:
-        said = cluster.command("scontrol", "show", "config")
+        config = cluster.command("scontrol", "show", "config")
         for key in ("KillWait", "MinJobAge", "EnforcePartLimits", "ProctrackType"):
-            assert settings[key].lower() in said[said.index(f"\n{key} ") :].splitlines()[1].lower()
+            assert (
+                settings[key].lower() in config[config.index(f"\n{key} ") :].splitlines()[1].lower()
+            )
         job = cluster.submit("sleep 60", "--gres=gpu:1g.5gb:1")
         cluster.until(lambda: cluster.job(job)["JobState"] == "RUNNING", "a job runs")
 
@@ -41,8 +43,8 @@ def test_gres_and_slurm_conf_agree():
     _, nodes = read("slurm.conf")
     slices = (DEPLOY / "gres.conf").read_text().splitlines()
     listed = [line.split("Type=")[1].split()[0] for line in slices if line.startswith("NodeName")]
-    said = next(line for line in nodes if "Gres=" in line).split("Gres=")[1].split()[0]
-    for part in said.split(","):
+    gres = next(line for line in nodes if "Gres=" in line).split("Gres=")[1].split()[0]
+    for part in gres.split(","):
         _, type_, count = part.split(":")
         assert listed.count(type_) == int(count)
 
@@ -58,6 +60,6 @@ def test_the_slice_of_another_cannot_be_opened():
         script = f"for f in {files}; do head -c1 $f 2>&1; done > {out}.new; mv {out}.new {out}"
         cluster.submit(script, "--gres=gpu:1g.5gb:1")
         cluster.until(out.exists, "the job has tried")
-        said = out.read_text().splitlines()
-    assert len([line for line in said if "No such device or address" in line]) == 1
-    assert len([line for line in said if "Operation not permitted" in line]) == len(said) - 1
+        errors = out.read_text().splitlines()
+    assert len([line for line in errors if "No such device or address" in line]) == 1
+    assert len([line for line in errors if "Operation not permitted" in line]) == len(errors) - 1

@@ -94,7 +94,7 @@ async def test_a_server_that_dies_at_once_is_said_at_once(
 
 async def test_a_start_that_is_broken_off_keeps_its_position(hub: Hub, slurm: SlurmCluster):
     """The job waits on; the next start of the same server finds it and gets its slice."""
-    held = hold(slurm, 8)
+    holders = hold(slurm, 8)
     await hub.begin("ada", shape="1g.5gb")
     await until_waiting(hub, "ada")
     (ticket,) = jobs(slurm, "PENDING")
@@ -105,19 +105,19 @@ async def test_a_start_that_is_broken_off_keeps_its_position(hub: Hub, slurm: Sl
     assert jobs(slurm, "PENDING") == [ticket]
     await hub.begin("ada", shape="1g.5gb")
     await until_waiting(hub, "ada")
-    slurm.command("scancel", str(held[0]))
+    slurm.command("scancel", str(holders[0]))
     await hub.settled("ada")
     assert (await hub.environment("ada"))["SLURM_JOB_ID"] == str(ticket)
 
 
 async def test_a_start_that_is_stopped_leaves_the_queue(hub: Hub, slurm: SlurmCluster):
     """Long before the grace of a start that was only broken off; nobody else's job ends."""
-    held = hold(slurm, 8)
+    holders = hold(slurm, 8)
     await hub.begin("ada", shape="1g.5gb")
     await until_waiting(hub, "ada")
     await hub.stop("ada")
     await until(lambda: jobs(slurm, "PENDING") == [], "her job is cancelled", 30)
-    assert set(jobs(slurm)) == set(held)
+    assert set(jobs(slurm)) == set(holders)
 
 
 async def test_a_stop_is_one_scancel(
@@ -149,14 +149,17 @@ class TestNobodyComes:
         """After the grace, pending or running; a job of another lab, and a server, are left."""
         spawner, job = await running(hub)
         tag = Tag("miglab", "bo", "", "everyone", "1g.5gb", "0")
-        own, another = spawner.reader.submissions, Submissions(tmp_path / "another", "miglab")
-        orphan, left = (
+        submissions, other_lab = (
+            spawner.reader.submissions,
+            Submissions(tmp_path / "another", "miglab"),
+        )
+        orphan, foreign_job = (
             slurm.submit("sleep 600", f"--job-name={lab.intend(tag, 'root', time.time()).name}")
-            for lab in (own, another)
+            for lab in (submissions, other_lab)
         )
         await until(lambda: orphan not in jobs(slurm), "the orphan is cancelled")
         await fresh(spawner)
-        assert set(jobs(slurm)) == {job, left}
+        assert set(jobs(slurm)) == {job, foreign_job}
 
 
 async def test_only_the_jobs_own_secret_opens_the_door(hub: Hub, slurm: SlurmCluster):

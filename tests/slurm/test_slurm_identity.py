@@ -39,7 +39,8 @@ COMES_LATE = """#!/bin/sh
 echo >>{calls}
 [ $(wc -l <{calls}) -gt 1 ] && exec {real} "$@"
 script=$(mktemp -p {folder}); cat >$script; chmod a+r $script
-(sleep 3; exec {real} "$@" <$script) >/dev/null 2>&1 &
+(until [ -e {folder}/released ]; do sleep 0.1; done
+ {real} "$@" <$script; : >{folder}/come) >/dev/null 2>&1 &
 echo "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation" >&2
 exit 1
 """
@@ -101,12 +102,10 @@ async def test_a_listing_without_the_job_ends_no_server(
     hub: Hub, slurm: SlurmCluster, replace: Replace, monkeypatch: pytest.MonkeyPatch
 ):
     """Neither a cut-off list, nor a Slurm that shows it to nobody, while its server answers."""
-    monkeypatch.setattr(unshown, "UNKNOWN_S", 2.0)
+    monkeypatch.setattr(unshown, "UNKNOWN_S", 0.0)  # the second look is late enough
     spawner, job = await running(hub)
     for script in (SHOWS_NOBODYS, SHOWS_NOTHING):
         replace("squeue", script)
-        await looked(spawner)
-        await asyncio.sleep(2.5)  # longer than what is not shown may be unknown
         await looked(spawner)
         assert await spawner.poll() is None
         assert jobs(slurm) == [job]
@@ -172,7 +171,9 @@ async def test_a_lost_answer_of_sbatch_is_one_job(
         assert (await hub.refused("ada", shape=SHAPE)).reason == "slurm-unreachable"
     environment = await hub.start("ada", shape=SHAPE)
     assert len(calls.read_text()) == (1 if script is LOSES_ITS_ANSWER else 2)
-    await asyncio.sleep(4)  # until the late one is there
+    if script is COMES_LATE:
+        (calls.parent / "released").touch()
+        await until((calls.parent / "come").exists, "the late one is there", 30)
     await until(lambda: len(jobs(slurm)) == 1, "one job is left", 30)
     assert jobs(slurm) == [int(environment["SLURM_JOB_ID"])]
 
@@ -288,9 +289,9 @@ async def test_a_job_whose_node_boots_is_the_one_job(
     await asyncio.wait([start])
     hub.spawner("ada")._spawn_future = None
     await hub.begin("ada", shape=SHAPE)
-    shown = await until_waiting(hub, "ada")
+    view = await until_waiting(hub, "ada")
     boots = ("The node of your server is being switched on", "Its node is being made ready")
-    assert any(words in shown["message"] for words in boots)
+    assert any(phrase in view["message"] for phrase in boots)
     assert jobs(slurm) == [job]
     await hub.settled("ada")
     assert (await hub.environment("ada"))["SLURM_JOB_ID"] == str(job)

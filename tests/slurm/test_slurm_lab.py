@@ -30,8 +30,8 @@ def test_no_new_server_is_told_that_it_holds_nothing(lab: SlurmLab):
     for name in ("ada", "bo", "cy"):
         student = served(lab.lab, name, "1g.5gb")
         student.page(f"/user/{name}/lab")  # which signs in there
-        while (said := student.lease())["state"] != "held":
-            assert (said["state"], said["ticket"]) == ("unknown", None)
+        while (status := student.lease())["state"] != "held":
+            assert (status["state"], status["ticket"]) == ("unknown", None)
         student.leave()
         student.close()
 
@@ -94,14 +94,14 @@ def reclaimer_knows(lab: SlurmLab, job: str) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("before", "wrong", "said"),
+    ("before", "wrong", "message"),
     [
         ('"labcpu"', '"nowhere"', "Slurm has no partition nowhere; it has lab, labcpu"),
         ('run_as = ""', 'run_as = "nosudo -u {username}"', "this machine has no nosudo"),
     ],
 )
 def test_a_site_that_is_not_there_is_named(
-    lab: SlurmLab, tmp_path: Path, before: str, wrong: str, said: str
+    lab: SlurmLab, tmp_path: Path, before: str, wrong: str, message: str
 ):
     """An unknown partition, a missing command: the lab does not start, and says what to do."""
     text = lab.lab.settings.file.read_text().replace(before, wrong)
@@ -112,10 +112,10 @@ def test_a_site_that_is_not_there_is_named(
         command, env=lab.cluster.environment, capture_output=True, text=True, timeout=90
     )
     assert ended.returncode == 2
-    assert said in ended.stderr
+    assert message in ended.stderr
 
 
-def doctor(lab: SlurmLab, *changes: tuple[str, str], more: str = "--json") -> dict[str, str]:
+def doctor(lab: SlurmLab, *changes: tuple[str, str], option: str = "--json") -> dict[str, str]:
     """What `miglab doctor` finds wrong, with a changed lab.toml; finding to what is to be done."""
     text = lab.lab.settings.file.read_text()
     for before, after in changes:
@@ -124,19 +124,23 @@ def doctor(lab: SlurmLab, *changes: tuple[str, str], more: str = "--json") -> di
     file = lab.lab.settings.folder / "doctor.toml"
     file.write_text(text)
     command = [sys.executable, "-m", "miglab_hub.cli", "doctor", "--config", str(file)]
-    command += ["--json", more]
-    said = subprocess.run(
+    command += ["--json", option]
+    completed = subprocess.run(
         command, env=lab.cluster.environment, capture_output=True, text=True, timeout=120
     )
-    assert said.returncode in (0, 1), said.stderr
-    findings = json.loads(said.stdout)["findings"]
-    return {f"{one['subject']}: {one['found']}": one["do"] for one in findings if one["do"]}
+    assert completed.returncode in (0, 1), completed.stderr
+    findings = json.loads(completed.stdout)["findings"]
+    return {
+        f"{finding['subject']}: {finding['found']}": finding["do"]
+        for finding in findings
+        if finding["do"]
+    }
 
 
 def test_doctor_reads_the_real_daemons(lab: SlurmLab):
     """What this cluster lacks, and what lab.toml asks that it cannot give."""
     lacks = {"EnforcePartLimits: NO"} | (set() if confines_devices() else {"process tracking"})
-    assert {found for found in doctor(lab) if "isolation" not in found} == lacks
+    assert {finding for finding in doctor(lab) if "isolation" not in finding} == lacks
     wrong = doctor(
         lab,
         ('gres = "gpu:3g.20gb:1"', 'gres = "gpu:7g.40gb:1"'),
@@ -155,25 +159,31 @@ def test_doctor_names_each_node_that_takes_no_jobs(lab: SlurmLab):
     node = lab.cluster.nodes[1]
     lab.cluster.command("scontrol", "update", f"nodename={node}", "state=drain", "reason=fan")
     try:
-        said = {found: do for found, do in doctor(lab).items() if found.startswith("node")}
+        findings = {
+            finding: remedy for finding, remedy in doctor(lab).items() if finding.startswith("node")
+        }
     finally:
         lab.cluster.command("scontrol", "update", f"nodename={node}", "state=resume")
-    ((found, do),) = said.items()
-    assert found == f"node {node}: drain, idle: fan"
-    assert f"nodename={node} state=resume" in do
+    ((finding, remedy),) = findings.items()
+    assert finding == f"node {node}: drain, idle: fan"
+    assert f"nodename={node} state=resume" in remedy
 
 
 def test_doctor_asks_the_nodes_what_they_lack(lab: SlurmLab):
     """By a job of a minute in each partition: nothing, a bare Python, and none."""
-    assert not [found for found in doctor(lab, more="--slurm") if found.startswith("nodes")]
+    assert not [lacking for lacking in doctor(lab, option="--slurm") if lacking.startswith("nodes")]
     python = f'python = "{sys.executable}"'
-    said = doctor(lab, (python, 'python = "/usr/bin/python3 -S"'), more="--slurm")
+    findings = doctor(lab, (python, 'python = "/usr/bin/python3 -S"'), option="--slurm")
     for partition in ("lab", "labcpu"):
-        (found,) = (one for one in said if one.startswith(f"nodes of {partition}: lack"))
-        assert all(what in found for what in ("JupyterHub", "JupyterLab", "miglab-jupyterlab"))
-        assert "a way to" not in found and "“Nodes”" in said[found]
-    said = doctor(lab, (python, 'python = "/nowhere/python3"'), more="--slurm")
-    assert "nodes of lab: cannot run /nowhere/python3" in said
+        (lacking,) = (
+            finding for finding in findings if finding.startswith(f"nodes of {partition}: lack")
+        )
+        assert all(
+            component in lacking for component in ("JupyterHub", "JupyterLab", "miglab-jupyterlab")
+        )
+        assert "a way to" not in lacking and "“Nodes”" in findings[lacking]
+    findings = doctor(lab, (python, 'python = "/nowhere/python3"'), option="--slurm")
+    assert "nodes of lab: cannot run /nowhere/python3" in findings
     lab.cluster.until(lambda: not lab.cluster.command("squeue", "-h"), "no job is left", 60)
 
 
@@ -181,7 +191,7 @@ def test_doctor_says_that_slurm_is_silent(lab: SlurmLab):
     """Nothing is reported as fine that could not be looked at."""
     lab.cluster.kill("munged")
     try:
-        (found,) = (found for found in doctor(lab) if found.startswith("Slurm"))
-        assert "unknown" in found
+        (finding,) = (finding for finding in doctor(lab) if finding.startswith("Slurm"))
+        assert "unknown" in finding
     finally:
         lab.cluster.start()

@@ -11,10 +11,10 @@ import pytest
 from miglab_api.tickets import TicketView
 from miglab_slurm.backend import SlurmBackend
 from miglab_slurm.lab import SlurmSite
-from miglab_slurm.picture import ticket_of
 from miglab_slurm.reader import SlurmReader
 from miglab_slurm.records import Tag
 from miglab_slurm.submissions import Submissions
+from miglab_slurm.views import ticket_of
 from miglab_slurm_bench.cluster import SlurmCluster
 
 from .conftest import SITE
@@ -53,30 +53,30 @@ async def expect_positions(reader: SlurmReader, waiting: list[int]) -> None:
     expected = {job: (number, len(waiting)) for number, job in enumerate(waiting, 1)}
     async with asyncio.timeout(60):
         while True:
-            shown = await tickets(reader)
-            found = {job: (one.position, one.waiting) for job, one in shown.items()}
-            if found == expected and all(one.estimate for one in shown.values()):
+            views = await tickets(reader)
+            positions = {job: (ticket.position, ticket.waiting) for job, ticket in views.items()}
+            if positions == expected and all(ticket.estimate for ticket in views.values()):
                 return
 
 
 async def test_positions_are_the_order_of_starts(reader: SlurmReader, slurm: SlurmCluster):
     """Also while a node is drained, reserved, or has a job on its way out; then they are served."""
-    held = hold(slurm, 8)
+    holders = hold(slurm, 8)
     waiting = [wait_for_slice(reader, slurm, f"s{number}") for number in range(4)]
     await expect_positions(reader, waiting)
     open_node, other = slurm.nodes
     slurm.command("scontrol", "update", f"nodename={other}", "state=drain", "reason=test")
     await expect_positions(reader, waiting)
     slurm.command("scontrol", "update", f"nodename={other}", "state=resume")
-    words = ("reservationname=exam", "starttime=now", "duration=10", "users=root")
+    reservation = ("reservationname=exam", "starttime=now", "duration=10", "users=root")
     slurm.command(
-        "scontrol", "create", "reservation", *words, f"nodes={other}", "flags=ignore_jobs"
+        "scontrol", "create", "reservation", *reservation, f"nodes={other}", "flags=ignore_jobs"
     )
     try:
         await expect_positions(reader, waiting)
     finally:
         slurm.command("scontrol", "delete", "reservationname=exam")
-    ending = next(job for job in held if slurm.job(job)["NodeList"] == open_node)
+    ending = next(job for job in holders if slurm.job(job)["NodeList"] == open_node)
     with slurm.stopped(open_node):
         slurm.command("scancel", str(ending))
         slurm.until(lambda: ending in jobs(slurm, "COMPLETING"), "it is completing")
@@ -86,8 +86,8 @@ async def test_positions_are_the_order_of_starts(reader: SlurmReader, slurm: Slu
         slurm.until(lambda job=first: job in jobs(slurm, "RUNNING"), "the first is served")
         assert set(jobs(slurm, "PENDING")) == set(waiting)
         if waiting:
-            held = [job for job in held if job in jobs(slurm, "RUNNING")]
-            slurm.command("scancel", str(held.pop()))
+            holders = [job for job in holders if job in jobs(slurm, "RUNNING")]
+            slurm.command("scancel", str(holders.pop()))
 
 
 async def test_two_hundred_who_wait_cost_as_much_as_one(reader: SlurmReader, slurm: SlurmCluster):
@@ -101,7 +101,7 @@ async def test_two_hundred_who_wait_cost_as_much_as_one(reader: SlurmReader, slu
     )
     await reader.picture(newer_than=loop.time())
     before, began_s = reader.readings, loop.time()
-    shown = await asyncio.gather(*(backend.attend(job, 3.0) for job in waiting))
+    tickets_ = await asyncio.gather(*(backend.attend(job, 3.0) for job in waiting))
     elapsed_s = loop.time() - began_s
-    assert [one.position for one in shown] == list(range(1, MANY + 1))
+    assert [ticket.position for ticket in tickets_] == list(range(1, MANY + 1))
     assert reader.readings - before <= elapsed_s / reader.site.every_s + 1

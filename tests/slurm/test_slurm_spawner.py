@@ -16,20 +16,20 @@ pytestmark = pytest.mark.long
 
 def jobs(slurm: SlurmCluster, *states: str) -> list[int]:
     """The jobs in these states; of all states that are not over if none is named."""
-    chosen = ("-t", ",".join(states)) if states else ()
-    return [int(line) for line in slurm.command("squeue", "-h", "-o", "%i", *chosen).splitlines()]
+    filters = ("-t", ",".join(states)) if states else ()
+    return [int(line) for line in slurm.command("squeue", "-h", "-o", "%i", *filters).splitlines()]
 
 
 def hold(slurm: SlurmCluster, count: int, gres: str = "gpu:1g.5gb:1") -> list[int]:
     """Jobs of somebody else, each with slices; they run when this returns."""
-    held = [slurm.submit("sleep 600", f"--gres={gres}", "--time=60") for _ in range(count)]
-    slurm.until(lambda: set(held) <= set(jobs(slurm, "RUNNING")), "somebody else's jobs run")
-    return held
+    holders = [slurm.submit("sleep 600", f"--gres={gres}", "--time=60") for _ in range(count)]
+    slurm.until(lambda: set(holders) <= set(jobs(slurm, "RUNNING")), "somebody else's jobs run")
+    return holders
 
 
 async def until_waiting(hub: Hub, name: str) -> dict[str, Any]:
     """What a waiting student's page shows, once it waits."""
-    return dict(await until(hub.spawner(name).waiting, "it waits", STEP_S))
+    return dict(await until(hub.spawner(name).waiting_status, "it waits", STEP_S))
 
 
 async def test_a_server_gets_its_slice(hub: Hub, slurm: SlurmCluster):
@@ -46,18 +46,19 @@ async def test_a_server_gets_its_slice(hub: Hub, slurm: SlurmCluster):
 
 async def test_who_waits_sees_position_and_estimate_and_is_served(hub: Hub, slurm: SlurmCluster):
     """With all eight slices held two wait, in Slurm's order, and each gets the next free one."""
-    held = hold(slurm, 8)
+    holders = hold(slurm, 8)
     for name in ("ada", "bo"):
         await hub.begin(name, shape="1g.5gb")
         first = await until_waiting(hub, name)
     assert "You are 2nd of 2 in the queue, waiting for 1g.5gb." in first["message"]
     assert "Estimated wait: at most" in first["message"]
+    assert first["meanwhile"] == ""  # no limit is in the way of a server without a GPU
     saved = hub.spawner("bo").orm_spawner.state["miglab"]  # what a hub says that died meanwhile
     assert "position is kept" in saved["news"]
-    slurm.command("scancel", str(held[0]))
+    slurm.command("scancel", str(holders[0]))
     await hub.settled("ada")
     assert (await hub.environment("ada"))["MIGLAB_SHAPE"] == "1g.5gb"
-    slurm.command("scancel", str(held[1]))
+    slurm.command("scancel", str(holders[1]))
     await hub.settled("bo")
     assert hub.spawner("bo").news == ""
 
@@ -69,9 +70,9 @@ async def test_who_waits_can_take_what_is_free_or_give_up(hub: Hub, slurm: Slurm
         await hub.begin(name, shape="1g.5gb")
         await until_waiting(hub, name)
     async with asyncio.timeout(STEP_S):  # until backfill has planned the starts of those who wait
-        while not (shown := await until_waiting(hub, "ada"))["alternatives"]:
+        while not (view := await until_waiting(hub, "ada"))["alternatives"]:
             await fresh(hub.spawner("ada"))
-    assert [one["shape"] for one in shown["alternatives"]] == ["3g.20gb"]
+    assert [shape["shape"] for shape in view["alternatives"]] == ["3g.20gb"]
     cys = max(jobs(slurm, "PENDING"))
     await hub.spawner("ada").switch_to("3g.20gb")
     await hub.settled("ada")
@@ -82,10 +83,10 @@ async def test_who_waits_can_take_what_is_free_or_give_up(hub: Hub, slurm: Slurm
     assert without["MIGLAB_SHAPE"] == "cpu"
     assert "SLURM_JOB_GPUS" not in without
     assert "MIGLAB_LEASE" not in without
-    (kept,) = set(jobs(slurm, "PENDING")) - {cys}
-    assert hub.spawner("bo").get_state()["miglab"]["kept"] == kept
+    (kept_job,) = set(jobs(slurm, "PENDING")) - {cys}
+    assert hub.spawner("bo").get_state()["miglab"]["kept"] == kept_job
     await hub.stop("bo")
-    slurm.command("scancel", str(kept))
+    slurm.command("scancel", str(kept_job))
     await hub.spawner("cy").switch_to("")
     with pytest.raises(NotStarted, match="left the queue"):
         await hub.settled("cy")
@@ -93,7 +94,7 @@ async def test_who_waits_can_take_what_is_free_or_give_up(hub: Hub, slurm: Slurm
 
 
 @pytest.mark.parametrize(
-    ("shape", "reason", "words"),
+    ("shape", "reason", "message"),
     [
         ("7g.40gb", "impossible-shape", "No node of this site has such a slice"),
         ("night", "partition-down", "partition is closed now"),
@@ -102,12 +103,12 @@ async def test_who_waits_can_take_what_is_free_or_give_up(hub: Hub, slurm: Slurm
     ],
 )
 async def test_what_can_never_run_is_said(
-    hub: Hub, slurm: SlurmCluster, shape: str, reason: str, words: str
+    hub: Hub, slurm: SlurmCluster, shape: str, reason: str, message: str
 ):
     """A shape that no node has, a closed partition, a limit above the partition's: a sentence."""
     refused = await hub.refused("ada", shape=shape)
     assert refused.reason == reason
-    assert words in refused.jupyterhub_message
+    assert message in refused.jupyterhub_message
     await until(lambda: jobs(slurm) == [], "no job is left")
 
 
@@ -158,20 +159,20 @@ async def test_nodes_that_are_down_and_reservations_to_come_are_said(hub: Hub, s
         async with asyncio.timeout(STEP_S):
             while (
                 "Slurm plans its start in 1 hour"
-                not in (shown := await until_waiting(hub, "ada"))["message"]
+                not in (view := await until_waiting(hub, "ada"))["message"]
             ):
                 await fresh(spawner)
-        assert "Others have reserved the nodes" in shown["message"]
-        assert shown["alternatives"] == []
+        assert "Others have reserved the nodes" in view["message"]
+        assert view["alternatives"] == []
     finally:
         slurm.command("scontrol", "delete", "reservationname=exam")
     await hub.settled("ada")
 
 
-async def page_says(spawner: Any, words: str) -> None:
+async def page_says(spawner: Any, text: str) -> None:
     """Wait until the spawn page, made of a new picture each time, says this."""
     async with asyncio.timeout(STEP_S):
-        while words not in await spawner.render_spawn_page():
+        while text not in await spawner.render_spawn_page():
             await fresh(spawner)
 
 

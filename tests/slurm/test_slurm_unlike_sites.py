@@ -122,6 +122,9 @@ async def test_the_server_without_a_gpu_ends_before_the_slice_starts(
     await hub.begin("ada", shape=SHAPE)
     await until_waiting(hub, "ada")
     (ticket,) = jobs(slurm, "PENDING")
+    waiting = await until_waiting(hub, "ada")
+    assert "no 1g.5gb start beside a server without a GPU" in waiting["meanwhile"]
+    assert "save your work" in waiting["meanwhile"]
     await hub.spawner("ada").switch_to("cpu")
     await hub.settled("ada")
     async with asyncio.timeout(STEP_S):

@@ -118,10 +118,18 @@ class TemporaryLab(PoolOperator):
 
     def kill(self, *parts: str) -> None:
         """Kill these parts (hub, pool) with SIGKILL, and wait until they are replaced."""
-        before = {part: self._all_of(part)[0] for part in parts}
-        for process in before.values():
+        self.wait_until_replaced(self.strike(*parts))
+
+    def strike(self, *parts: str) -> dict[str, psutil.Process]:
+        """Kill these parts with SIGKILL; return the processes that were killed."""
+        victims = {part: wait_for(partial(self._any_of, part), f"a {part}") for part in parts}
+        for process in victims.values():
             process.kill()
-        for part, process in before.items():
+        return victims
+
+    def wait_until_replaced(self, victims: Mapping[str, psutil.Process]) -> None:
+        """Wait until the launcher has replaced what `strike` killed, and the lab answers."""
+        for part, process in victims.items():
             wait_for(partial(self._is_new, part, process), f"a new {part}")
         self.wait_until_up()
 
@@ -165,6 +173,9 @@ class TemporaryLab(PoolOperator):
 
     def _is_new(self, part: str, old: psutil.Process) -> bool:
         return any(process != old for process in self._all_of(part))
+
+    def _any_of(self, part: str) -> psutil.Process | None:
+        return next(iter(self._all_of(part)), None)
 
     def _all_of(self, part: str) -> list[psutil.Process]:
         part_words = PARTS[part]

@@ -16,9 +16,10 @@ from miglab_api.staff import is_holder
 from miglab_pool.leases.views import ActivitySpan, LeaseCase
 from miglab_pool.refused import Refused
 from miglab_slurm.lab import SlurmSettings
-from miglab_slurm.picture import ClusterPicture, lease_of, tag_of_ours
+from miglab_slurm.picture import ClusterPicture, tag_of
 from miglab_slurm.records import SlurmJob, Tag
 from miglab_slurm.submissions import Stay, has_signed_form
+from miglab_slurm.views import lease_of
 from miglab_slurm.words import AT_LIMIT, SOONER
 
 REMEMBERED = 500
@@ -63,10 +64,13 @@ class JobRecord:
     def stay(self, tag: Tag, until: float) -> Stay:
         """What is kept of it when its server is over."""
         gres = ",".join(f"{type_}:{count}" for type_, count in self.job.gres.items())
-        began, whose = self.job.started_at or self.seen_at, (tag.user, tag.server, tag.course)
-        return Stay(self.job.id, *whose, tag.shape, gres, began, max(began, until))
+        started_at = self.job.started_at or self.seen_at
+        return Stay(
+            self.job.id, tag.user, tag.server, tag.course, tag.shape, gres,
+            started_at, max(started_at, until),
+        )  # fmt: skip
 
-    def seen(self, job: SlurmJob) -> "JobRecord":
+    def with_job(self, job: SlurmJob) -> "JobRecord":
         """The same with Slurm's latest word; an end that came nearer has another reason."""
         before, now = self.job.ends_at, job.ends_at
         reason = self.end_reason
@@ -107,7 +111,7 @@ def jobs_of_server(picture: ClusterPicture, user: str, server: str) -> ServerJob
     Of two that run, one is the server, on which its student works without a GPU, and the other has
     just been given what was waited for.
     """
-    jobs = [job for job in picture.own(user, server) if not job.has_left]
+    jobs = [job for job in picture.lab_jobs(user, server) if not job.has_left]
     running = sorted(
         (job for job in jobs if not job.is_pending),
         key=lambda job: (bool(job.gres), job.started_at or 0.0, job.id),
@@ -119,7 +123,7 @@ def jobs_of_server(picture: ClusterPicture, user: str, server: str) -> ServerJob
 
 def all_servers(picture: ClusterPicture) -> Iterator[tuple[str, str, ServerJobs]]:
     """Every student's every server: user, server, jobs."""
-    tags = {job.tag for job in picture.own() if job.tag is not None}
+    tags = {job.tag for job in picture.lab_jobs() if job.tag is not None}
     for user, server in sorted({(tag.user, tag.server) for tag in tags}):
         yield user, server, jobs_of_server(picture, user, server)
 
@@ -129,13 +133,13 @@ class SlurmCommand:
     """A command that changes something.
 
     Attributes:
-        words: the command.
+        arguments: the command and its arguments.
         account: as whom it runs; empty for the service's own account.
-        numbered: the job that the words name by nothing but its number, which is compared just
+        numbered: the job that the arguments name by nothing but its number, which is compared just
             before; None where Slurm compares more than the number.
     """
 
-    words: tuple[str, ...]
+    arguments: tuple[str, ...]
     account: str = ""
     numbered: SlurmJob | None = None
 
@@ -149,8 +153,8 @@ def time_limit_of(job: SlurmJob, limit_min: int) -> SlurmCommand:
     """
     limit = f"TimeLimit={limit_min}"
     if has_signed_form(job.name):
-        whose = (f"JobName={job.name}", f"UserID={job.account}")
-        return SlurmCommand(("scontrol", "update", *whose, limit))
+        condition = (f"JobName={job.name}", f"UserID={job.account}")
+        return SlurmCommand(("scontrol", "update", *condition, limit))
     return SlurmCommand(("scontrol", "update", f"JobId={job.id}", limit), numbered=job)
 
 
@@ -176,7 +180,7 @@ class SlurmLeases:
         """Take in a picture; returns the records of the servers that are over."""
         self.picture = picture
         servers = [jobs.running for _, _, jobs in all_servers(picture) if jobs.running is not None]
-        holders = [job for job in picture.own() if job.gres and job.holds]
+        holders = [job for job in picture.lab_jobs() if job.gres and job.holds]
         running = {job.id: job for job in (*servers, *holders)}
         ended = [
             record
@@ -188,10 +192,10 @@ class SlurmLeases:
             if self._end_of(record.job) is None:
                 self._remember(record.job, self._view(record))
         for number, job in running.items():
-            known = self.records.get(number)
-            is_the_same = known is not None and known.job.tag == job.tag
+            before = self.records.get(number)
+            is_same_job = before is not None and before.job.tag == job.tag
             self.records[number] = (
-                known.seen(job) if known and is_the_same else JobRecord(job, self._now())
+                before.with_job(job) if before and is_same_job else JobRecord(job, self._now())
             )
         return ended
 
@@ -257,7 +261,7 @@ class SlurmLeases:
 
     # -- by the holder -------------------------------------------------------------------------
 
-    def keepalive(self, number: int, by: str) -> LeaseView:
+    def keepalive(self, number: int, actor: str) -> LeaseView:
         """The holder is still there: ends an idle warning; without one nothing happens.
 
         Raises:
@@ -281,52 +285,54 @@ class SlurmLeases:
             replace(record, warning=None, keepalives=record.keepalives + 1, stay_until=until)
         )
 
-    def extend(self, number: int, by_s: float, by: str) -> LeaseView:
+    def extend(self, number: int, by_s: float, actor: str) -> LeaseView:
         """Lengthen a job, as often as its student may.
 
         Raises:
             Refused: ``no-extension``, with why.
         """
         record = self._record(number)
-        left = self._extensions_left(record)
+        extensions_left = self._extensions_left(record)
         if not self._site.operator:
             message = (
                 "On this cluster only its operators can lengthen a running job. Save your work."
             )
             raise Refused("no-extension", message)
-        if not left:
+        if not extensions_left:
             raise Refused("no-extension", "It has been extended as often as it may be.")
-        return self.extend_as_staff(number, min(by_s, self._settings.pool.extension_s), by)
+        return self.extend_as_staff(number, min(by_s, self._settings.pool.extension_s), actor)
 
-    def extend_as_staff(self, number: int, by_s: float, by: str) -> LeaseView:
+    def extend_as_staff(self, number: int, by_s: float, actor: str) -> LeaseView:
         """Lengthen a job, as staff.
 
         Raises:
             Refused: ``no-extension``: the lab's account is no Operator.
         """
         record = self._record(number)
-        began, ends = record.job.started_at, record.job.ends_at
-        if not self._site.operator or began is None or ends is None:
+        started_at, ends_at = record.job.started_at, record.job.ends_at
+        if not self._site.operator or started_at is None or ends_at is None:
             message = "The lab's Slurm account is no Operator, so it can lengthen no job."
             raise Refused("no-extension", message)
         minutes = max(1, round(by_s / 60))
-        limit_min = round((ends - began) / 60) + minutes
+        limit_min = round((ends_at - started_at) / 60) + minutes
         self.commands.append(time_limit_of(record.job, limit_min))
-        job = replace(record.job, ends_at=ends + minutes * 60)
+        job = replace(record.job, ends_at=ends_at + minutes * 60)
         return self._put(replace(record, job=job, warning=None))
 
-    def release(self, number: int, by: str, reason: str) -> LeaseView:
+    def release(self, number: int, actor: str, reason: str) -> LeaseView:
         """Ask for a lease back: the hub is asked to stop the server, or the offer is cancelled."""
         record = self._record(number)
         if record.release_at is not None:
             return self._view(record)
-        tag = tag_of_ours(record.job)
+        tag = tag_of(record.job)
         lease = self.of_server(tag.user, tag.server)
         if lease is None or lease.id != number:
-            return self.taken_out(record.job, reason)
-        is_given_back = is_holder(by, tag.user, tag.server)
-        asked = replace(record, release_at=self._now(), reason=reason, is_given_back=is_given_back)
-        return self._put(replace(asked, warning=None))
+            return self.take_out(record.job, reason)
+        is_given_back = is_holder(actor, tag.user, tag.server)
+        released = replace(
+            record, release_at=self._now(), reason=reason, is_given_back=is_given_back
+        )
+        return self._put(replace(released, warning=None))
 
     # -- by the reclaimer ----------------------------------------------------------------------
 
@@ -339,23 +345,29 @@ class SlurmLeases:
         """None: Slurm ends a job at its limit, whoever needs it."""
         return {}
 
-    def close_for_maintenance(self, reason: str, by: str) -> None:
+    def close_for_maintenance(self, reason: str, actor: str) -> None:
         """Nothing: maintenance is a reservation of Slurm's own."""
 
     def warn(self, number: int, kind: WarningKind, reason: str, reclaim_at: float) -> LeaseView:
         """Warn the holder."""
         record = self._record(number)
-        left = max(0, self._settings.reclaim.keepalives - record.keepalives)
+        keepalives_left = max(0, self._settings.reclaim.keepalives - record.keepalives)
         warning = LeaseWarning(
-            at=self._now(), reclaim_at=reclaim_at, reason=reason, kind=kind, keepalives_left=left
+            at=self._now(),
+            reclaim_at=reclaim_at,
+            reason=reason,
+            kind=kind,
+            keepalives_left=keepalives_left,
         )
         return self._put(replace(record, warning=warning))
 
-    def end_warning(self, number: int, by: str, reason: str) -> LeaseView:
+    def end_warning(self, number: int, actor: str, reason: str) -> LeaseView:
         """The holder keeps the lease."""
         return self._put(replace(self._record(number), warning=None))
 
-    def move_end(self, number: int, reclaim_at: float, reason: str, told: str = "") -> LeaseView:
+    def move_end(
+        self, number: int, reclaim_at: float, reason: str, holder_reason: str = ""
+    ) -> LeaseView:
         """Give a warned holder until then."""
         record = self._record(number)
         if record.warning is None:
@@ -370,10 +382,10 @@ class SlurmLeases:
     def note_activity(self, spent: Iterable[ActivitySpan]) -> None:
         """Nothing: usage on Slurm counts whole stays."""
 
-    def taken_out(self, job: SlurmJob, reason: str) -> LeaseView:
+    def take_out(self, job: SlurmJob, reason: str) -> LeaseView:
         """Somebody takes a job out of the queue: its student is to read why."""
-        words = ("scancel", f"--name={job.name}", f"--user={job.account}", str(job.id))
-        self.commands.append(SlurmCommand(words, job.account))
+        command = ("scancel", f"--name={job.name}", f"--user={job.account}", str(job.id))
+        self.commands.append(SlurmCommand(command, job.account))
         requested = {"release_requested_at": self._now(), "reason": reason}
         return self._remember(job, lease_of(job).model_copy(update=requested))
 
@@ -395,7 +407,7 @@ class SlurmLeases:
 
     def _remember(self, job: SlurmJob, lease: LeaseView) -> LeaseView:
         released = lease.model_copy(update={"state": LeaseState.RELEASED})
-        self.over[job.id] = EndedLease(tag_of_ours(job), released)
+        self.over[job.id] = EndedLease(tag_of(job), released)
         while len(self.over) > REMEMBERED:
             del self.over[next(iter(self.over))]
         return released
@@ -409,7 +421,7 @@ class SlurmLeases:
         return self.over[number].lease if number in self.over else None
 
     def _view(self, record: JobRecord) -> LeaseView:
-        left = self._extensions_left(record) if self._site.operator else 0
+        extensions_left = self._extensions_left(record) if self._site.operator else 0
         return lease_of(record.job).model_copy(
             update={
                 "state": record.state,
@@ -420,8 +432,8 @@ class SlurmLeases:
                 "is_given_back": record.is_given_back,
                 "warning": record.warning,
                 "others_wait": self._others_wait(record.job),
-                "extensions_left": left,
-                "extension_s": self._settings.pool.extension_s if left else 0,
+                "extensions_left": extensions_left,
+                "extension_s": self._settings.pool.extension_s if extensions_left else 0,
             }
         )
 

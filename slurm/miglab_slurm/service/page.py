@@ -36,11 +36,12 @@ from miglab_pool.http.pages import frame
 from miglab_pool.reclaim.activity import Activity
 from miglab_slurm.commands import run
 from miglab_slurm.lab import SlurmSettings, SlurmSite
-from miglab_slurm.picture import ClusterPicture, ticket_of
+from miglab_slurm.picture import ClusterPicture
 from miglab_slurm.records import Listing, Tag
 from miglab_slurm.service.leases import all_servers
 from miglab_slurm.service.runner import SlurmRunner
 from miglab_slurm.submissions import Submissions
+from miglab_slurm.views import ticket_of
 from miglab_spawner.backends import BackendError
 
 DAYS = 30
@@ -64,20 +65,22 @@ async def usage(site: SlurmSite, submissions: Submissions) -> tuple[list[CourseU
     Accounts without comments (`AccountingStoreFlags`) know no course, and count as none.
     """
     mark = Listing(()).mark
-    words = [
+    command = [
         "sacct", "-a", "-X", "-n", "-p", f"--delimiter={mark}", "-S", f"now-{DAYS}days", "-o",
         ",".join(ACCOUNTED), "-r", ",".join(site.partitions),
     ]  # fmt: skip
-    why = "show no job of this lab"
+    problem = "show no job of this lab"
     try:
-        said = await run(words, site.command_timeout_s)
+        output = await run(command, site.command_timeout_s)
     except BackendError:
-        said, why = "", "do not answer"
-    if accounted := by_course(accounted_in(said, mark, submissions.signed)):
+        output, problem = "", "do not answer"
+    if accounted := by_course(accounted_in(output, mark, submissions.verified_tag)):
         return accounted, SACCT
     oldest = time.time() - DAYS * 86400
-    ours = (each for each in submissions.stays() if each.gres and each.ended > oldest)
-    return by_course((each.course, each.ended - each.began) for each in ours), LOG.format(why)
+    lab_stays = (stay for stay in submissions.stays() if stay.gres and stay.ended_at > oldest)
+    return by_course(
+        (stay.course, stay.ended_at - stay.started_at) for stay in lab_stays
+    ), LOG.format(problem)
 
 
 def by_course(stays: Iterable[tuple[str, float]]) -> list[CourseUsage]:
@@ -152,7 +155,7 @@ async def _draw(request: Request, principal: Principal) -> str:
     used: tuple[list[CourseUsage], str] = ([], "")
     if principal.has(Right.SEE_USAGE) and not runner.trouble:
         used = await usage(settings.slurm_site, runner.reader.submissions)
-    courses, told = principal.courses(Right.SEE_USAGE), principal.courses(Right.MESSAGE)
+    courses, message_courses = principal.courses(Right.SEE_USAGE), principal.courses(Right.MESSAGE)
     may_see = partial(principal.may, Right.SEE_NAMES)
     holders = [lease for lease in leases.live() if may_see(lease.course, lease.user)]
     activities = {lease.id: _activity(runner, lease) for lease in holders}
@@ -165,10 +168,10 @@ async def _draw(request: Request, principal: Principal) -> str:
         picture=picture,
         trouble=runner.trouble,
         holders=[
-            (each, leases.records[each.id].job.nodes, activities[each.id]) for each in holders
+            (view, leases.records[view.id].job.nodes, activities[view.id]) for view in holders
         ],
         has_silent=SILENT in activities.values(),
-        waiting=[each for each in waiting if may_see(each.course, each.user)],
+        waiting=[view for view in waiting if may_see(view.course, view.user)],
         without_gpu=sum(not record.job.gres for record in leases.records.values()),
         others=_of_others(picture, activities) if picture is not None else {},
         may_end=partial(principal.may, Right.RELEASE),
@@ -178,7 +181,7 @@ async def _draw(request: Request, principal: Principal) -> str:
         usage_from=used[1],
         is_staff=principal.is_staff,
         may_message=principal.has(Right.MESSAGE),
-        messages_to=sorted(settings.courses if told is None else told),
+        messages_to=sorted(settings.courses if message_courses is None else message_courses),
         is_acting=runner.reclaimer.is_acting,
     )
 
@@ -197,17 +200,17 @@ def activity_in_words(activity: Activity, age_s: float) -> str:
 def _tickets(picture: ClusterPicture) -> list[TicketView]:
     """Every place in the queue, and every offer."""
     waiting = (jobs.waiting for _, _, jobs in all_servers(picture))
-    found = [ticket_of(picture, job) for job in waiting if job is not None]
-    return sorted(found, key=lambda ticket: (ticket.shape, ticket.position or 0, ticket.id))
+    tickets = [ticket_of(picture, job) for job in waiting if job is not None]
+    return sorted(tickets, key=lambda ticket: (ticket.shape, ticket.position or 0, ticket.id))
 
 
-def _of_others(picture: ClusterPicture, shown: Collection[int]) -> Counter[str]:
+def _of_others(picture: ClusterPicture, tickets_shown: Collection[int]) -> Counter[str]:
     """Slices that others hold, by type: other labs, other courses, other users of the cluster."""
-    held: Counter[str] = Counter()
+    jobs_on_nodes: Counter[str] = Counter()
     for job in picture.jobs.values():
-        if job.gres and not job.is_pending and not job.has_ended and job.id not in shown:
-            held.update(job.gres)
-    return held
+        if job.gres and not job.is_pending and not job.has_ended and job.id not in tickets_shown:
+            jobs_on_nodes.update(job.gres)
+    return jobs_on_nodes
 
 
 def _may_extend(settings: SlurmSettings, principal: Principal, course: str, user: str) -> bool:
@@ -228,51 +231,55 @@ async def health(request: Request) -> dict[str, object]:
 @api.get("/leases/{lease_id}")
 async def lease(lease_id: int, principal: MaySeeNames, request: Request) -> LeaseView:
     """One server's lease, live or lately over; a lease is a job and has its number."""
-    found = runner_of(request).door.leases.find(lease_id)
-    return check_allowed(found, "lease", principal, Right.SEE_NAMES)
+    lease_view = runner_of(request).door.leases.find(lease_id)
+    return check_allowed(lease_view, "lease", principal, Right.SEE_NAMES)
 
 
 @api.post("/leases/{lease_id}/release")
 async def end(
-    lease_id: int, asked: ActionRequest, principal: MayRelease, request: Request
+    lease_id: int, action: ActionRequest, principal: MayRelease, request: Request
 ) -> LeaseView:
     """End a server: the hub is asked to stop it."""
     runner = runner_of(request)
     check_allowed(runner.door.leases.find_live(lease_id), "lease", principal, Right.RELEASE)
     return await runner.decide(
-        lambda door: door.leases.release(lease_id, principal.actor, asked.reason)
+        lambda door: door.leases.release(lease_id, principal.actor, action.reason)
     )
 
 
 @api.post("/leases/{lease_id}/extend")
 async def extend(
-    lease_id: int, asked: ExtendRequest, principal: MayExtend, request: Request
+    lease_id: int, extension: ExtendRequest, principal: MayExtend, request: Request
 ) -> LeaseView:
     """Lengthen a job, where the lab's account is an Operator."""
     runner = runner_of(request)
     leases = runner.door.leases
     lease = check_allowed(leases.find_live(lease_id), "lease", principal, Right.EXTEND)
     lengthen = leases.extend if principal.is_user(lease.user) else leases.extend_as_staff
-    return await runner.decide(lambda _door: lengthen(lease_id, asked.by_s, principal.actor))
+    return await runner.decide(lambda _door: lengthen(lease_id, extension.by_s, principal.actor))
 
 
 @api.post("/tickets/{job}/cancel")
 async def cancel(
-    job: int, asked: ActionRequest, principal: MayRelease, request: Request
+    job: int, action: ActionRequest, principal: MayRelease, request: Request
 ) -> TicketView:
     """Take a job out of the queue."""
     runner = runner_of(request)
     picture = runner.door.leases.picture
-    found = picture.jobs.get(job) if picture is not None else None
-    if found is None or found.tag is None:
+    listed_job = picture.jobs.get(job) if picture is not None else None
+    if listed_job is None or listed_job.tag is None:
         raise DeniedError(404, "unknown-ticket", f"No job {job} of this lab waits.")
-    principal.require(Right.RELEASE, found.tag.course, found.tag.user)
-    return await runner.decide(lambda door: door.tickets.cancel_job(found, asked.reason))
+    principal.require(Right.RELEASE, listed_job.tag.course, listed_job.tag.user)
+    return await runner.decide(lambda door: door.tickets.cancel_job(listed_job, action.reason))
 
 
 @api.post("/messages")
-async def message(asked: MessageRequest, principal: MayMessage, request: Request) -> SentMessage:
+async def message(
+    message_request: MessageRequest, principal: MayMessage, request: Request
+) -> SentMessage:
     """Tell a course, one student, or all, in JupyterLab."""
     if principal.courses(Right.MESSAGE) is not None:
-        principal.require(Right.MESSAGE, asked.to_course)
-    return await runner_of(request).decide(lambda door: door.staff.send(asked, principal.actor))
+        principal.require(Right.MESSAGE, message_request.to_course)
+    return await runner_of(request).decide(
+        lambda door: door.staff.send(message_request, principal.actor)
+    )

@@ -96,7 +96,7 @@ class SlurmRunner:
         self.trouble = ""
         for record in self.door.leases.update(picture):
             if (tag := record.job.tag) is not None:
-                self.reader.submissions.note(record.stay(tag, picture.at))
+                self.reader.submissions.note_stay(record.stay(tag, picture.at))
         self.reclaimer.round(self.door)
         await self._ender.stop_servers(self.door.leases.to_stop())
 
@@ -114,13 +114,13 @@ class SlurmRunner:
 
     async def _do(self, command: SlurmCommand) -> None:
         site = self._settings.slurm_site
-        whose = as_account(site.run_as, command.account) if command.account else ()
-        words = [*whose, *command.words]
-        log.info("doing: %s", " ".join(words))
+        prefix = as_account(site.run_as, command.account) if command.account else ()
+        arguments = [*prefix, *command.arguments]
+        log.info("doing: %s", " ".join(arguments))
         try:
             if command.numbered is not None:
                 await self._require_same(command.numbered)
-            await run(words, site.command_timeout_s)
+            await run(arguments, site.command_timeout_s)
         except CommandFailed as failed:
             raise DeniedError(409, "slurm-refused", f"Slurm refused it: {failed}") from failed
         except BackendError as error:
@@ -138,8 +138,8 @@ class SlurmRunner:
             BackendError: Slurm does not answer, or has no job of the number.
         """
         listing = Listing(JOB_FIELDS)
-        words = ("squeue", "-h", "-a", "-t", "all", "-j", str(job.id), "-O", listing.option)
-        text = await run(words, self._settings.slurm_site.command_timeout_s)
+        query = ("squeue", "-h", "-a", "-t", "all", "-j", str(job.id), "-O", listing.option)
+        text = await run(query, self._settings.slurm_site.command_timeout_s)
         listed = jobs_of(listing, text).get(job.id)
         if listed is None or listed.identity != job.identity:
             message = f"Job {job.id} is another job by now, so nothing was changed. Look again."

@@ -9,9 +9,10 @@ from miglab_api.wording import clock_time
 from miglab_pool.reclaim.policy import LEAD
 from miglab_pool.refused import Refused
 from miglab_slurm.lab import SlurmSettings
-from miglab_slurm.picture import tag_of_ours, ticket_gone, ticket_of
+from miglab_slurm.picture import tag_of
 from miglab_slurm.records import SlurmJob
 from miglab_slurm.service.leases import ServerJobs, SlurmLeases, jobs_of_server
+from miglab_slurm.views import ticket_gone, ticket_of
 
 MOST_MESSAGES = 100
 
@@ -22,17 +23,19 @@ class SlurmTickets:
     def __init__(self, leases: SlurmLeases) -> None:
         self._leases = leases
 
-    def server_status(self, user: str, server: str, known: int | None = None) -> ServerStatus:
-        """What a server holds and waits for; of a known ticket that is over, how it ended."""
+    def server_status(
+        self, user: str, server: str, known_ticket: int | None = None
+    ) -> ServerStatus:
+        """What a server holds and waits for; of ``known_ticket`` that is over, how it ended."""
         ticket = self._waiting(user, server)
-        if ticket is None and known is not None:
-            ticket = self._ended(user, known)
+        if ticket is None and known_ticket is not None:
+            ticket = self._ended(user, known_ticket)
         return ServerStatus(lease=self._leases.of_server(user, server), ticket=ticket)
 
     def end_outside(self, user: str, server: str, courses: Collection[str]) -> None:
         """Nothing: Slurm's accounts decide who may use a partition, when the job begins."""
 
-    def cancel_of_server(self, user: str, server: str, by: str, reason: str = "") -> TicketView:
+    def cancel_of_server(self, user: str, server: str, actor: str, reason: str = "") -> TicketView:
         """Leave the queue, or give up the offer; staff say why.
 
         Raises:
@@ -49,11 +52,11 @@ class SlurmTickets:
         Raises:
             Refused: it is over, or a server by now.
         """
-        tag, picture = tag_of_ours(job), self._leases.picture
+        tag, picture = tag_of(job), self._leases.picture
         jobs = self._jobs(tag.user, tag.server)
         if picture is None or job.has_ended or job == jobs.running:
             raise Refused("unknown-ticket", f"Job {job.id} waits for nothing.", 404)
-        self._leases.taken_out(job, reason)
+        self._leases.take_out(job, reason)
         ticket = ticket_of(picture, job)
         return ticket.model_copy(update={"state": TicketState.CANCELLED, "reason": "cancelled"})
 
@@ -97,40 +100,44 @@ class SlurmMessages:
         self._sent: list[SentMessage] = []
         self._next = int(now())
 
-    def send(self, asked: MessageRequest, by: str) -> SentMessage:
+    def send(self, request: MessageRequest, actor: str) -> SentMessage:
         """Show a message from now on.
 
         Raises:
             Refused: too many are shown.
         """
-        shown = self.shown()
-        if len(shown) >= MOST_MESSAGES:
+        messages = self.shown()
+        if len(messages) >= MOST_MESSAGES:
             raise Refused("too-many-messages", "As many messages are shown as may be.", 429)
         self._next += 1
         now = self._now()
-        sent = SentMessage(
-            id=self._next, at=now, by=by, to_user=asked.to_user, to_server=asked.to_server,
-            to_course=asked.to_course, text=asked.text, until=now + asked.minutes * 60,
+        message = SentMessage(
+            id=self._next, at=now, by=actor, to_user=request.to_user, to_server=request.to_server,
+            to_course=request.to_course, text=request.text, until=now + request.minutes * 60,
         )  # fmt: skip
-        self._sent = [*shown, sent]
-        return sent
+        self._sent = [*messages, message]
+        return message
 
     def shown(self) -> list[SentMessage]:
         """Those that are shown now."""
-        return [one for one in self._sent if one.until > self._now()]
+        return [message for message in self._sent if message.until > self._now()]
 
     def messages_for(
         self, user: str, server: str, courses: Collection[str]
     ) -> tuple[StaffMessage, ...]:
         """What is to be shown to whoever is at this server."""
-        told = [
+        for_server = [
             StaffMessage(
-                id=one.id, at=one.at, by=display_name(one.by), text=one.text, until=one.until
+                id=message.id,
+                at=message.at,
+                by=display_name(message.by),
+                text=message.text,
+                until=message.until,
             )
-            for one in reversed(self.shown())
-            if _is_for(one, user, server, courses)
+            for message in reversed(self.shown())
+            if _is_for(message, user, server, courses)
         ]
-        return (*self._end_without_gpu(user, server), *told)
+        return (*self._end_without_gpu(user, server), *for_server)
 
     def _end_without_gpu(self, user: str, server: str) -> list[StaffMessage]:
         """It has no lease that could be warned."""
@@ -149,7 +156,7 @@ class SlurmMessages:
         return []
 
 
-def _is_for(one: SentMessage, user: str, server: str, courses: Collection[str]) -> bool:
-    if one.to_user is not None:
-        return one.to_user == user and one.to_server in (None, server)
-    return one.to_course is None or one.to_course in courses
+def _is_for(message: SentMessage, user: str, server: str, courses: Collection[str]) -> bool:
+    if message.to_user is not None:
+        return message.to_user == user and message.to_server in (None, server)
+    return message.to_course is None or message.to_course in courses

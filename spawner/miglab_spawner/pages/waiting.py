@@ -257,6 +257,7 @@ def waiting_page_data(
     alternatives: Sequence[ShapeOffer],
     *,
     keeps_ticket: bool,
+    meanwhile: str = "",
     course: str,
     compute_slices: int,
 ) -> dict[str, Any]:
@@ -266,6 +267,7 @@ def waiting_page_data(
         ticket: how it stands.
         alternatives: what is free meanwhile.
         keeps_ticket: whether a server without a GPU keeps the position.
+        meanwhile: what else such a server means, in the place of that; empty for nothing.
         course: its title.
         compute_slices: of a whole GPU; 0 where that is not known.
     """
@@ -283,6 +285,7 @@ def waiting_page_data(
         "asks": ticket.answer_by is not None,
         "aside": ticket.state is TicketState.ASIDE,
         "keeps_ticket": keeps_ticket,
+        "meanwhile": meanwhile,
         "alternatives": [
             {
                 "shape": offer.shape,

@@ -4,14 +4,14 @@ import pytest
 
 from miglab_slurm.doctor import (
     CHECKS,
+    check_accounts,
+    check_backfill,
+    check_devices,
+    check_kill_wait,
+    check_limits,
+    check_tracking,
+    check_version,
     minutes,
-    of_accounts,
-    of_backfill,
-    of_devices,
-    of_kill_wait,
-    of_limits,
-    of_tracking,
-    of_version,
     partitions_in,
     settings_in,
 )
@@ -52,13 +52,17 @@ def test_a_good_site(version: str) -> None:
 @pytest.mark.parametrize(
     ("check", "value", "advice"),
     [
-        (of_version, "21.08.8", "22.05"),
-        (of_tracking, "linuxproc", "ProctrackType=proctrack/cgroup"),
-        (of_devices, "ConstrainDevices=no", "ConstrainDevices=yes"),
-        (of_kill_wait, "30 s", "KillWait=10"),
-        (of_backfill, "bf_interval=30", "bf_interval=10"),
-        (of_limits, "NO", "EnforcePartLimits=ALL"),
-        (of_accounts, "slurmdbd, AccountingStoreFlags=(null)", "AccountingStoreFlags=job_comment"),
+        (check_version, "21.08.8", "22.05"),
+        (check_tracking, "linuxproc", "ProctrackType=proctrack/cgroup"),
+        (check_devices, "ConstrainDevices=no", "ConstrainDevices=yes"),
+        (check_kill_wait, "30 s", "KillWait=10"),
+        (check_backfill, "bf_interval=30", "bf_interval=10"),
+        (check_limits, "NO", "EnforcePartLimits=ALL"),
+        (
+            check_accounts,
+            "slurmdbd, AccountingStoreFlags=(null)",
+            "AccountingStoreFlags=job_comment",
+        ),
     ],
 )
 @pytest.mark.parametrize("text", [BAD, ""])

@@ -5,9 +5,11 @@ from dataclasses import replace
 
 import pytest
 
+from miglab_slurm.counting import SlurmRules
 from miglab_slurm.lab import SlurmOptions, SlurmShape
 from miglab_slurm.nodes import nodes_of, resume_timeout_in
-from miglab_slurm.picture import DOWN, ClusterPicture, estimate
+from miglab_slurm.picture import DOWN, ClusterPicture
+from miglab_slurm.wait_estimate import estimate
 
 from .test_slurm_records import NODES, NOW, SITE, job_line, jobs_in, node_line, picture
 
@@ -234,11 +236,13 @@ def test_a_node_that_saves_power_is_free(state: str, takes: bool, will: bool, is
 def test_how_long_a_node_takes_to_boot_is_said() -> None:
     """Where all that is free is switched off; not where a node is up as well."""
     asleep = node_line("n1", "idle+powered_down")
-    snapshot = replace(picture([], [asleep]), resume_timeout_s=600.0)
+    snapshot = replace(picture([], [asleep]), rules=SlurmRules(resume_timeout_s=600.0))
     assert (snapshot.free(SLICE), snapshot.why_nothing_starts(SLICE)) == (4, "")
     assert "switched off to save power: a start takes up to 10 minutes" in snapshot.why_slow(SLICE)
     assert "up to 10 minutes" in snapshot.why_slow(CPU)
-    assert "some minutes" in replace(snapshot, resume_timeout_s=None).why_slow(SLICE)
+    assert "some minutes" in replace(snapshot, rules=SlurmRules(resume_timeout_s=None)).why_slow(
+        SLICE
+    )
     awake = picture([], [asleep, node_line("n2", "idle")])
     assert (awake.free(SLICE), awake.why_slow(SLICE)) == (8, "")
     going = picture([], [node_line("n1", "idle+powering_down")])
@@ -250,11 +254,14 @@ def test_who_waits_for_a_node_to_boot_is_told() -> None:
     """Until it is up: then the job is only made ready."""
     configuring = job_line(1, "CONFIGURING", node="n1")
     boots, is_up = (
-        replace(picture([configuring], [node_line("n1", state)]), resume_timeout_s=90.0)
+        replace(
+            picture([configuring], [node_line("n1", state)]),
+            rules=SlurmRules(resume_timeout_s=90.0),
+        )
         for state in ("mixed+not_responding+powering_up", "mixed")
     )
-    assert "is being switched on, which takes up to" in boots.boots(boots.jobs[1])
-    assert is_up.boots(is_up.jobs[1]) == ""
+    assert "is being switched on, which takes up to" in boots.boot_message(boots.jobs[1])
+    assert is_up.boot_message(is_up.jobs[1]) == ""
 
 
 @pytest.mark.parametrize(

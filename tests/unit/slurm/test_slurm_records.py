@@ -9,7 +9,7 @@ import pytest
 from miglab_api.tickets import WaitEstimate
 from miglab_slurm.lab import SlurmOptions, SlurmSite
 from miglab_slurm.nodes import NODE_FIELDS, SlurmReservation, nodes_of, reservations_of
-from miglab_slurm.picture import DOWN, RESERVED, ClusterPicture, _futures, estimate, stays_of
+from miglab_slurm.picture import DOWN, RESERVED, ClusterPicture
 from miglab_slurm.records import (
     JOB_FIELDS,
     Listing,
@@ -21,6 +21,7 @@ from miglab_slurm.records import (
     hosts_of,
     jobs_of,
 )
+from miglab_slurm.wait_estimate import _futures, estimate, stays_of
 from miglab_slurm.words import NEVER, why_it_waits
 
 NOW = 1_795_313_000.0
@@ -109,7 +110,7 @@ def exam(in_s: float, fields: str = "") -> tuple[SlurmReservation, ...]:
 def test_reservations_as_slurm_prints_them():
     """Begun or not; one of some cores takes no node."""
     (reservation,) = exam(600)
-    assert (reservation.name, reservation.whose, reservation.node_list) == (
+    assert (reservation.name, reservation.owners, reservation.node_list) == (
         "exam",
         "users ada,bo",
         "n[1-2]",

@@ -294,7 +294,7 @@ def test_a_ticket_is_kept_while_its_student_works_without_a_gpu(lab: ReclaimerLa
     assert ticket.expires_at == NOW + lab.settings.slurm.offer_s
     lab.look(offered)
     assert lab.lease().id == 2
-    over = lab.door.tickets.server_status("ada", "", known=9).ticket
+    over = lab.door.tickets.server_status("ada", "", known_ticket=9).ticket
     assert over is not None and over.state == "expired"
 
 
@@ -310,7 +310,7 @@ def test_an_offer_that_staff_end_is_cancelled(lab: ReclaimerLab) -> None:
     lab.look(without_gpu(1), job(2))
     lab.door.leases.release(2, "ina", "The room closes.")
     (command,) = lab.door.leases.take_commands()
-    assert command.words == ("scancel", "--name=jupyter-2", f"--user={ME}", "2")
+    assert command.arguments == ("scancel", "--name=jupyter-2", f"--user={ME}", "2")
     assert lab.door.leases.to_stop() == []
 
 
@@ -400,7 +400,7 @@ def test_the_job_that_is_named_is_the_one_that_is_cancelled(lab: ReclaimerLab) -
     lab.look(job(1), job(2, "PENDING"), named_job)
     assert lab.door.tickets.cancel_job(named_job, "").id == 3
     (command,) = lab.door.leases.take_commands()
-    assert command.words == ("scancel", "--name=jupyter-3", f"--user={ME}", "3")
+    assert command.arguments == ("scancel", "--name=jupyter-3", f"--user={ME}", "3")
     with pytest.raises(Refused, match="waits for nothing"):
         lab.door.tickets.cancel_job(job(1), "")
 
@@ -416,7 +416,7 @@ def test_only_an_operator_extends(tmp_path: Path, lab: ReclaimerLab) -> None:
     assert lab.lease().extensions_left == 2
     assert lab.door.leases.extend(1, 99_999, "ada").ends_at == NOW + 6600 + 1800
     (command,) = lab.door.leases.take_commands()
-    assert command.words == (
+    assert command.arguments == (
         "scontrol", "update", f"JobName={SIGNED_NAME}", f"UserID={ME}", "TimeLimit=150"
     )  # fmt: skip
     lab.look(job(1, name=SIGNED_NAME, ends_at=NOW + 6600 + 3600))
@@ -489,7 +489,7 @@ def test_usage_is_kept_where_slurm_keeps_none(lab: ReclaimerLab) -> None:
     lab.look(job(1))
     (over,) = lab.door.leases.update(lab.picture())
     submissions = lab.reader.submissions
-    submissions.note(over.stay(over.job.tag, NOW + 3000))
+    submissions.note_stay(over.stay(over.job.tag, NOW + 3000))
     (stay,) = submissions.stays()
     assert stay == Stay(1, "ada", "", "everyone", "1g.5gb", "gpu:1g.5gb:1", NOW - 600, NOW + 3000)
     rows = by_course([("a", 3600.0), ("b", 1800.0), ("b", 3600.0)])

@@ -7,7 +7,13 @@ import pytest
 
 from miglab_slurm.records import SlurmJob, Tag
 from miglab_slurm.states import NOT_SHOWN
-from miglab_slurm.submissions import CLOCKS_S, KEPT_S, Submissions, has_signed_form, told_of
+from miglab_slurm.submissions import (
+    CLOCKS_S,
+    KEPT_S,
+    Submissions,
+    has_signed_form,
+    look_alike_warning,
+)
 
 NOW = 1_795_313_000.0
 TAG = Tag("miglab", "ada", "", "everyone", "1g.5gb", "t1")
@@ -33,7 +39,7 @@ def own_jobs(submissions: Submissions, *jobs: SlurmJob, at: float = NOW) -> dict
     """The states of the jobs that are the lab's, after a picture of these."""
     listed = {job.id: job for job in jobs}
     submissions.adopt(listed, at)
-    recognised = submissions.recognised(listed).values()
+    recognised = submissions.with_tags(listed).values()
     return {job.id: job.state for job in recognised if job.tag == TAG}
 
 
@@ -52,7 +58,7 @@ def test_a_job_is_found_by_whoever_comes_after_a_hub_that_died(
 def test_the_number_that_sbatch_printed_is_believed(submissions: Submissions) -> None:
     """Where a plugin of the site changes names and comments, and before Slurm lists the job."""
     submissions.intend(TAG, "ada", NOW)
-    submissions.told("t1", 7)
+    submissions.note_number("t1", 7)
     assert own_jobs(submissions) == {7: NOT_SHOWN}
     assert own_jobs(submissions, job(7, "renamed")) == {7: "RUNNING"}
     assert own_jobs(submissions, job(7, "renamed", submitted_at=NOW + 2)) == {}
@@ -64,8 +70,10 @@ def test_a_name_is_believed_once(submissions: Submissions) -> None:
     first, copy = job(7, name), job(8, name)
     assert own_jobs(submissions, copy, first) == {7: "RUNNING"}
     assert own_jobs(submissions, copy) == {7: NOT_SHOWN}
-    assert [(row.job, twin.id) for row, twin in submissions.twins({8: copy, 7: first})] == [(7, 8)]
-    assert submissions.twins({8: replace(copy, account="mallory"), 7: first}) == []
+    assert [(row.job, twin.id) for row, twin in submissions.duplicates({8: copy, 7: first})] == [
+        (7, 8)
+    ]
+    assert submissions.duplicates({8: replace(copy, account="mallory"), 7: first}) == []
 
 
 @pytest.mark.parametrize(
@@ -77,7 +85,7 @@ def test_what_is_not_adopted(submissions: Submissions, changes: dict[str, object
     name = submissions.intend(TAG, "ada", NOW).name
     stranger = replace(job(7, name), **changes)  # type: ignore[arg-type]
     assert own_jobs(submissions, stranger) == {}
-    submissions.told("t1", 8)
+    submissions.note_number("t1", 8)
     assert own_jobs(submissions, stranger) == {8: NOT_SHOWN}
 
 
@@ -85,9 +93,9 @@ def test_a_signature_is_for_one_account_and_one_tag(submissions: Submissions) ->
     """Whoever changes a word of the comment has none; a name holds no comma of its shape."""
     submission = submissions.intend(TAG, "ada", NOW)
     comment = submissions.comment_of(submission)
-    assert submissions.signed(comment, "ada") == TAG
-    assert submissions.signed(comment, "bo") is None
-    assert submissions.signed(comment.replace("everyone", "vision"), "ada") is None
+    assert submissions.verified_tag(comment, "ada") == TAG
+    assert submissions.verified_tag(comment, "bo") is None
+    assert submissions.verified_tag(comment.replace("everyone", "vision"), "ada") is None
     odd = submissions.name_of(replace(TAG, shape="2 x,1g"), "ada")
     assert odd.startswith("jupyter-2-x-1g-")
     assert odd[-24:] != submission.name[-24:]
@@ -108,11 +116,11 @@ def test_a_number_that_comes_again_is_another_job(submissions: Submissions) -> N
 def test_a_number_is_the_latest_jobs(submissions: Submissions) -> None:
     """A slurmctld that has lost its state gives it to another job of the lab."""
     submissions.intend(TAG, "ada", NOW)
-    submissions.told("t1", 7)
+    submissions.note_number("t1", 7)
     other = submissions.intend(replace(TAG, user="bo", ticket="t2"), "bo", NOW + 5)
     given_again = job(7, other.name, account="bo", submitted_at=NOW + 6)
     assert own_jobs(submissions, given_again) == {}
-    tag = submissions.recognised({7: given_again})[7].tag
+    tag = submissions.with_tags({7: given_again})[7].tag
     assert tag is not None and tag.user == "bo"
 
 
@@ -131,12 +139,12 @@ def test_what_was_wished_and_what_is_known_outlive_the_hub(
     name = submissions.intend(TAG, "ada", NOW).name
     own_jobs(submissions, job(7, name))
     submissions.give_up("t1")
-    submissions.cancelled("t1")
+    submissions.note_cancelled("t1")
     (row,) = Submissions(tmp_path / "jobs.sqlite", "miglab").unsettled()
     assert row.given_up
     assert row.is_cancelled
     assert submissions.of_server("ada", "") == []
-    submissions.ended("t1", "TIMEOUT")
+    submissions.note_end("t1", "TIMEOUT")
     assert own_jobs(submissions) == {7: "TIMEOUT"}
     assert submissions.unsettled() == []
 
@@ -150,8 +158,8 @@ def test_another_lab_of_the_name_tells_and_does_nothing(
     other_lab = Submissions(tmp_path / "another.sqlite", "miglab")
     assert own_jobs(other_lab, claimed) == {}
     assert other_lab.rows() == []
-    assert "7 (ada)" in told_of("miglab", [claimed])
-    assert told_of("another", [claimed]) == ""
+    assert "7 (ada)" in look_alike_warning("miglab", [claimed])
+    assert look_alike_warning("another", [claimed]) == ""
 
 
 def test_what_is_over_is_not_kept(submissions: Submissions) -> None:
@@ -159,7 +167,7 @@ def test_what_is_over_is_not_kept(submissions: Submissions) -> None:
     running = job(7, submissions.intend(TAG, "ada", NOW).name)
     assert own_jobs(submissions, running, at=NOW + 2 * KEPT_S) == {7: "RUNNING"}
     assert own_jobs(submissions, at=NOW + 2 * KEPT_S) == {7: NOT_SHOWN}
-    submissions.ended("t1", "COMPLETED")
+    submissions.note_end("t1", "COMPLETED")
     own_jobs(submissions, at=NOW + 2 * KEPT_S)
     assert submissions.of_user("ada") == []
     submissions.intend(TAG, "ada", NOW)

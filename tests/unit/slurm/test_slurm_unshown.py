@@ -91,7 +91,7 @@ async def test_a_refusal_to_tell_is_no_denial(lab: LabWithAJob) -> None:
 async def test_what_slurm_cancelled_for_the_lab_is_over_when_it_is_gone(lab: LabWithAJob) -> None:
     """Whether the node answers or not."""
     lab.is_node_silent = False
-    lab.submissions.cancelled("t1")
+    lab.submissions.note_cancelled("t1")
     assert await lab.ends_as(lab.job) == ""
     assert await lab.ends_as() == "CANCELLED"
 
@@ -120,7 +120,7 @@ async def test_nobody_is_asked_as_while_all_is_shown(lab: LabWithAJob) -> None:
 
 def test_what_was_last_seen_is_kept_but_for_the_state(lab: LabWithAJob) -> None:
     """So a server keeps its slice on the pages while Slurm does not show it."""
-    jobs = lab.unshown.remembered(lab.submissions.recognised({7: lab.job}))
+    jobs = lab.unshown.fill_in(lab.submissions.with_tags({7: lab.job}))
     assert jobs[7].nodes == "n1"
-    unseen = lab.unshown.remembered(lab.submissions.recognised({}))[7]
+    unseen = lab.unshown.fill_in(lab.submissions.with_tags({}))[7]
     assert (unseen.state, unseen.nodes, unseen.has_ended) == ("NOT_SHOWN", "n1", False)

@@ -4,16 +4,16 @@ import pytest
 
 from miglab_slurm_bench.queue import (
     QueueRun,
-    Shown,
+    WaitView,
     comes_true,
     figures,
     is_position_right,
 )
 
 
-def shown_range(job: int, position: int, queue: tuple[int, ...] = (1, 2, 3)) -> Shown:
+def shown_range(job: int, position: int, queue: tuple[int, ...] = (1, 2, 3)) -> WaitView:
     """Shown at 100: a wait of 10 to 20 seconds."""
-    return Shown(job, 100.0, position, queue, 10.0, 20.0, from_stays=True)
+    return WaitView(job, 100.0, position, queue, 10.0, 20.0, from_stays=True)
 
 
 @pytest.mark.parametrize(

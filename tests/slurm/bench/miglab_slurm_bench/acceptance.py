@@ -53,8 +53,8 @@ class SlurmRun(Run):
 
     def queue(self, *states: str, partition: str = "lab") -> list[int]:
         """Slurm's own word: the jobs in these states."""
-        words = ("squeue", "-h", "-t", ",".join(states), "-p", partition, "-o", "%i", "-S", "i")
-        return [int(line) for line in self.cluster.command(*words).split()]
+        command = ("squeue", "-h", "-t", ",".join(states), "-p", partition, "-o", "%i", "-S", "i")
+        return [int(line) for line in self.cluster.command(*command).split()]
 
 
 def sign_in(run: SlurmRun) -> str:
@@ -68,9 +68,9 @@ def all_slices_are_used(run: SlurmRun) -> str:
     first = run.students[:SLICES]
     in_parallel(first, lambda student: student.ask(SHAPE))
     in_parallel(first, Student.wait_until_ready)
-    found = [_where(student) for student in first]
-    expect(len({(node, gpu) for _, node, gpu in found}) == SLICES, f"slices: {found}")
-    run.jobs = {student.name: job for student, (job, _, _) in zip(first, found, strict=True)}
+    slices = [_where(student) for student in first]
+    expect(len({(node, gpu) for _, node, gpu in slices}) == SLICES, f"slices: {slices}")
+    run.jobs = {student.name: job for student, (job, _, _) in zip(first, slices, strict=True)}
     expect(sorted(run.jobs.values()) == run.queue("RUNNING"), f"jobs: {run.jobs}")
     in_parallel(first[GOES + 1 :], Student.compute_on)
     return f"{SLICES} jobs with a slice each: {sorted(run.jobs.values())}"
@@ -78,25 +78,31 @@ def all_slices_are_used(run: SlurmRun) -> str:
 
 def two_wait(run: SlurmRun) -> str:
     """The next two wait, with positions 1 and 2 and a likely wait."""
-    said = []
+    messages = []
     for number, student in enumerate(run.students[SLICES:], 1):
         student.ask(SHAPE)
         wait_for(student.waiting, f"{student.name} to wait")
-        shown = student.waiting()["message"]
+        message = student.waiting()["message"]
         position = ("1st of 1 in the queue", "2nd of 2 in the queue")[number - 1]
-        expect(position in shown, f"{student.name} reads: {shown}")
-        said.append(shown)
+        expect(position in message, f"{student.name} reads: {message}")
+        messages.append(message)
     run.waiting_jobs = run.queue("PENDING")
     expect(len(run.waiting_jobs) == 2, f"waiting jobs: {run.waiting_jobs}")
-    return " / ".join(said)
+    return " / ".join(messages)
 
 
 def staff_see_the_cluster(run: SlurmRun) -> str:
     """The instructor sees who holds and who waits, a reservation and a node; a student does not."""
-    names, staff = [one.name for one in run.students], run.lab.signed_in("instructor")
-    words = ("create", "reservation", "reservationname=exam", "starttime=now+2hours", "duration=60")
+    names, staff = [student.name for student in run.students], run.lab.signed_in("instructor")
+    reservation = (
+        "create",
+        "reservation",
+        "reservationname=exam",
+        "starttime=now+2hours",
+        "duration=60",
+    )
     node = run.cluster.nodes[0]
-    run.cluster.command("scontrol", *words, f"nodes={node}", "users=root")
+    run.cluster.command("scontrol", *reservation, f"nodes={node}", "users=root")
     expected = [*names, node, "scontrol delete reservationname=exam"]
 
     def is_shown() -> bool:
@@ -106,9 +112,9 @@ def staff_see_the_cluster(run: SlurmRun) -> str:
     wait_for(is_shown, f"the instructor's page to show {expected}", 30)
     staff.close()
     run.cluster.command("scontrol", "delete", "reservationname=exam")
-    own = run.students[0].page(CLUSTER_PAGE)
-    seen = [name for name in names[1:] if name in own]
-    expect(node in own and not seen, f"a student's page shows {seen}")
+    student_page = run.students[0].page(CLUSTER_PAGE)
+    names_seen = [name for name in names[1:] if name in student_page]
+    expect(node in student_page and not names_seen, f"a student's page shows {names_seen}")
     return f"{len(names)} names, the nodes, and a reservation with its command"
 
 
@@ -134,9 +140,9 @@ def starts_on_cpu(run: SlurmRun) -> str:
     expect(not gpu and job not in run.waiting_jobs, f"job {job} has slice {gpu}")
     expect(run.waiting_jobs[1] in run.queue("PENDING", "RUNNING"), "the position is lost")
     wait_for(lambda: student.lease()["ticket"] is not None, "the position in JupyterLab")
-    shown = student.lease()["ticket"]
-    expect(shown["id"] == run.waiting_jobs[1], f"JupyterLab shows {shown}")
-    return f"job {job} on CPU; job {shown['id']} still {shown['state']}"
+    ticket = student.lease()["ticket"]
+    expect(ticket["id"] == run.waiting_jobs[1], f"JupyterLab shows {ticket}")
+    return f"job {job} on CPU; job {ticket['id']} still {ticket['state']}"
 
 
 def next_is_served(run: SlurmRun) -> str:
@@ -193,7 +199,7 @@ def all_leave(run: SlurmRun) -> str:
 
 def lab() -> AbstractContextManager[SlurmLab]:
     """The lab of the run: two nodes with four small slices."""
-    return slurm_lab(gres=GRES, more=MORE, testing=TESTING)
+    return slurm_lab(gres=GRES, tables=MORE, testing=TESTING)
 
 
 def _where(student: Student) -> tuple[int, str, str]:

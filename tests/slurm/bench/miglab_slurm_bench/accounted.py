@@ -63,8 +63,8 @@ class AccountedCluster(SlurmCluster):
         """Give users an account, with these QOS."""
         self.command("sacctmgr", "-i", "add", "account", account, check=False)
         for user in users:
-            words = ("add", "user", user, f"account={account}", f"qos={qos}")
-            self.command("sacctmgr", "-i", *words)
+            command = ("add", "user", user, f"account={account}", f"qos={qos}")
+            self.command("sacctmgr", "-i", *command)
 
     def _start_database(self) -> None:
         if self.is_up("mariadbd"):

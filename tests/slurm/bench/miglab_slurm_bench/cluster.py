@@ -31,6 +31,7 @@ PAUSE_S = 0.01
 DEVICE_MAJOR = 195  # of NVIDIA's files; no driver answers here
 FIRST_MINOR = 200
 GRES = {"1g.5gb": 4, "3g.20gb": 1}
+HARDWARE = "CPUs=64 RealMemory=64000"
 CGROUP = Path("/sys/fs/cgroup")
 V1_CONTROLLERS = ("devices", "freezer", "cpuset", "memory", "cpuacct")
 
@@ -67,6 +68,7 @@ class SlurmCluster:
         gres: fake slices of every node, type to count; a sequence has one such table for each node.
         partitions: lines of slurm.conf; ``{nodes}`` stands for all nodes.
         settings: further settings of slurm.conf, which take over from our own.
+        hardware: what slurm.conf says of every node's cores and memory.
 
     Attributes:
         folder: everything the cluster writes; its name is new each time.
@@ -83,7 +85,9 @@ class SlurmCluster:
         gres: Mapping[str, int] | Sequence[Mapping[str, int]] | None = None,
         partitions: tuple[str, ...] = ("PartitionName=lab Nodes={nodes} Default=YES MaxTime=240",),
         settings: Mapping[str, str] | None = None,
+        hardware: str = HARDWARE,
     ) -> None:
+        self._hardware = hardware
         self.folder = Path(tempfile.mkdtemp(prefix="miglab-slurm-", dir="/tmp"))
         self.folder.chmod(0o755)  # munged refuses a socket below a folder that is closed to others
         prefix = f"s{secrets.token_hex(2)}n"
@@ -143,6 +147,8 @@ class SlurmCluster:
         """A part that is alive and does nothing; its jobs go on, and none of them can be ended."""
         daemon = self._daemons[part]
         daemon.send_signal(signal.SIGSTOP)
+        process = psutil.Process(daemon.pid)
+        self.until(lambda: process.status() == psutil.STATUS_STOPPED, f"{part} to stand still")
         try:
             yield
         finally:
@@ -152,8 +158,10 @@ class SlurmCluster:
         """Wait until slurmctld has saved its state, which it does every few seconds.
 
         A job that it started and has not saved is unknown to the next one, which has it killed.
+        It saves nothing where nothing has changed, so a job comes and goes first.
         """
         now = time.time()
+        self.command("scancel", str(self.submit("true", "--hold")))
         state = self.folder / "state" / "job_state"
         self.until(lambda: state.exists() and state.stat().st_mtime > now, "its state", within_s)
 
@@ -187,14 +195,16 @@ class SlurmCluster:
 
     # What a test asks of it.
 
-    def command(self, *words: str, timeout: float = 30, stdin: str = "", check: bool = True) -> str:
+    def command(
+        self, *arguments: str, timeout: float = 30, stdin: str = "", check: bool = True
+    ) -> str:
         """Run a Slurm command as root; its output.
 
         Raises:
             subprocess.CalledProcessError: it failed, and ``check`` is true.
         """
-        done = subprocess.run(
-            words,
+        completed = subprocess.run(
+            arguments,
             env=self.environment,
             input=stdin,
             capture_output=True,
@@ -202,23 +212,23 @@ class SlurmCluster:
             timeout=timeout,
             check=check,
         )
-        return done.stdout.strip()
+        return completed.stdout.strip()
 
     def submit(self, script: str, *options: str) -> int:
         """Submit a job of somebody else; its id."""
         text = f"#!/bin/bash\n{script}\n"
-        where = ("--output", "/dev/null", "--chdir", "/")
-        return int(self.command("sbatch", "--parsable", *where, *options, stdin=text))
+        folders = ("--output", "/dev/null", "--chdir", "/")
+        return int(self.command("sbatch", "--parsable", *folders, *options, stdin=text))
 
     def job(self, job: int) -> dict[str, str]:
         """What slurmctld says of a job, field by field; empty if it knows none."""
         try:
-            said = self.command("scontrol", "-o", "show", "job", str(job))
+            output = self.command("scontrol", "-o", "show", "job", str(job))
         except subprocess.CalledProcessError:
             return {}
-        return dict(word.partition("=")[::2] for word in said.split() if "=" in word)
+        return dict(field.partition("=")[::2] for field in output.split() if "=" in field)
 
-    def until(self, holds: Callable[[], object], what: str, within_s: float = START_S) -> None:
+    def until(self, holds: Callable[[], object], event: str, within_s: float = START_S) -> None:
         """Wait until something holds.
 
         Raises:
@@ -228,7 +238,7 @@ class SlurmCluster:
         while not holds():
             dead = [part for part in self._daemons if not self.is_up(part)]
             if dead or time.monotonic() > deadline:
-                raise ClusterError(f"{what}: not within {within_s:g} s\n{self.logs()}")
+                raise ClusterError(f"{event}: not within {within_s:g} s\n{self.logs()}")
             time.sleep(PAUSE_S)
 
     def logs(self) -> str:
@@ -305,8 +315,8 @@ class SlurmCluster:
         for node, port in zip(self.nodes, self.ports[1:], strict=True):
             gres = ",".join(f"gpu:{type_}:{count}" for type_, count in self._gres[node].items())
             yield (
-                f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=64 "
-                f"RealMemory=64000 Gres={gres}"
+                f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} "
+                f"{self._hardware} Gres={gres}"
             )
         yield from (line.format(nodes=nodes) for line in self._partitions)
 
@@ -319,21 +329,21 @@ class SlurmCluster:
 
     def _are_nodes_idle(self) -> bool:
         try:
-            said = self.command("sinfo", "-h", "-N", "-o", "%N %t", timeout=5)
+            output = self.command("sinfo", "-h", "-N", "-o", "%N %t", timeout=5)
         except subprocess.SubprocessError:
             return False
-        states = {line.split()[0]: line.split()[1].rstrip("~") for line in said.splitlines()}
+        states = {line.split()[0]: line.split()[1].rstrip("~") for line in output.splitlines()}
         return all(states.get(node) in ("idle", "mix", "alloc") for node in self.nodes)
 
     def _start_nodes(self) -> None:
         for node in self.nodes:
             self._run(node, "slurmd", "-D", "-N", node)
 
-    def _run(self, part: str, *words: str) -> None:
+    def _run(self, part: str, *arguments: str) -> None:
         if self.is_up(part):
             return
         log = self.folder / f"{part}.out.log"
-        self._daemons[part] = start(log, words, self.environment, start_new_session=True)
+        self._daemons[part] = start(log, arguments, self.environment, start_new_session=True)
 
     def _end(self, part: str, sign: signal.Signals) -> None:
         daemon = self._daemons.pop(part, None)

@@ -62,7 +62,7 @@ def slurm_lab(
     settings: Mapping[str, str] | None = None,
     slurm: str = "",
     shape: str = "",
-    more: str = "",
+    tables: str = "",
     notebooks: str = "",
     prologue: str = PROLOGUE,
     **options: Any,
@@ -75,31 +75,40 @@ def slurm_lab(
         settings: more of slurm.conf.
         slurm: more lines of [slurm].
         shape: more lines of the table of 1g.5gb.
-        more: more tables of lab.toml.
+        tables: more tables of lab.toml.
         notebooks: a folder of notebooks for the students.
         prologue: of [slurm].
         options: of `temporary_lab`.
     """
     with SlurmCluster(gres=gres, partitions=partitions, settings=settings) as cluster:
-        site = site_of(cluster, notebooks=notebooks, more=slurm, shape=shape, prologue=prologue)
-        with (
-            logs_below(cluster.folder),
-            temporary_lab(
-                docker=False,
-                slurm=cluster.environment,
-                shapes=SHAPES,
-                more=site + more,
-                **options,
-            ) as lab,
-        ):
+        site = site_of(cluster, notebooks=notebooks, lines=slurm, shape=shape, prologue=prologue)
+        with lab_on(cluster, site + tables, **options) as lab:
             yield SlurmLab(lab, cluster)
+
+
+@contextmanager
+def lab_on(cluster: SlurmCluster, site: str, **options: Any) -> Iterator[TemporaryLab]:
+    """A lab on a cluster that runs.
+
+    Args:
+        cluster: it stays when the lab ends.
+        site: what lab.toml says of it.
+        options: of `temporary_lab`.
+    """
+    with (
+        logs_below(cluster.folder),
+        temporary_lab(
+            docker=False, slurm=cluster.environment, shapes=SHAPES, more=site, **options
+        ) as lab,
+    ):
+        yield lab
 
 
 def site_of(
     cluster: SlurmCluster,
     *,
     notebooks: str = "",
-    more: str = "",
+    lines: str = "",
     shape: str = "",
     prologue: str = PROLOGUE,
 ) -> str:
@@ -109,6 +118,6 @@ def site_of(
         prologue=json.dumps(prologue),
         folder=cluster.folder,
         notebooks=notebooks,
-        more=more,
+        more=lines,
         shape=shape,
     )

@@ -52,13 +52,13 @@ class Seat:
     job: int = 0
     ran_notebook: bool = False
     warned: bool = False
-    told: str = ""
+    message: str = ""
     failed: str = ""
 
     @property
     def is_well(self) -> bool:
         """Whether all of it happened."""
-        return bool(self.job and self.warned and self.told) and not self.failed
+        return bool(self.job and self.warned and self.message) and not self.failed
 
 
 def bench_slurm_class(
@@ -70,24 +70,24 @@ def bench_slurm_class(
 ) -> None:
     """A class on Slurm over HTTP, until everybody had a slice and gave it back; needs root."""
     require_slurm("slurm-class")
-    began = time.monotonic()
+    began_at = time.monotonic()
     with tempfile.TemporaryDirectory() as folder, _lab(Path(folder)) as on:
         lesson = SlurmLessonOverHttp(on, notebooks)
         seats = lesson.run(students)
-        left = _jobs_left(on)
-    said = {
+        jobs_left = _jobs_left(on)
+    results = {
         "students": students,
         "well": sum(seat.is_well for seat in seats),
         "waited": sum(bool(seat.position) for seat in seats),
         "on_cpu": sum(seat.on_cpu for seat in seats),
         "ran_notebook": sum(seat.ran_notebook for seat in seats),
         "most_at_a_time": lesson.most,
-        "jobs_left": left,
-        "took_s": round(time.monotonic() - began),
+        "jobs_left": jobs_left,
+        "took_s": round(time.monotonic() - began_at),
     }
     rows = [asdict(seat) for seat in seats]
-    print(json.dumps({**said, "seats": rows}) if as_json else said)
-    if said["well"] != students or lesson.most > SLICES or left:
+    print(json.dumps({**results, "seats": rows}) if as_json else results)
+    if results["well"] != students or lesson.most > SLICES or jobs_left:
         raise typer.Exit(1)
 
 
@@ -100,7 +100,7 @@ def _jobs_left(on: SlurmLab) -> int:
 
 def _lab(folder: Path) -> AbstractContextManager[SlurmLab]:
     make_notebooks(folder)
-    return slurm_lab(gres=GRES, notebooks=str(folder), more=MORE, testing=TESTING)
+    return slurm_lab(gres=GRES, notebooks=str(folder), tables=MORE, testing=TESTING)
 
 
 class SlurmLessonOverHttp:
@@ -124,15 +124,15 @@ class SlurmLessonOverHttp:
                 self._work(student, seat, is_whole=number < self._notebooks)
                 _patiently(partial(_is_warned, student, seat), "the warning")
                 _patiently(student.has_no_server, "the slice to be reclaimed")
-                seat.told = student.news()
+                seat.message = student.news()
         except Exception as error:
             seat.failed = f"{type(error).__name__}: {error}"[:300]
         return seat
 
     def _until_slice(self, student: Student, seat: Seat, *, likes_cpu: bool) -> None:
         _patiently(lambda: student.is_ready() or bool(student.waiting()), "an answer")
-        if shown := student.waiting():
-            seat.position = str(shown["message"])
+        if view := student.waiting():
+            seat.position = str(view["message"])
         if seat.position and likes_cpu:
             student.start_alternative("cpu")
             seat.on_cpu = True
@@ -144,8 +144,8 @@ class SlurmLessonOverHttp:
         _patiently(student.is_ready, "a server with the slice")
 
     def _is_on_cpu(self, student: Student) -> bool:
-        said = self._on.cluster.command("squeue", "-h", "-p", "labcpu", "-o", "%k")
-        return f'"user":"{student.name}"' in said
+        comments = self._on.cluster.command("squeue", "-h", "-p", "labcpu", "-o", "%k")
+        return f'"user":"{student.name}"' in comments
 
     def _work(self, student: Student, seat: Seat, *, is_whole: bool) -> None:
         job, gpu = student.run_cell(WHERE).split()
@@ -159,8 +159,8 @@ class SlurmLessonOverHttp:
             seat.ran_notebook = True
 
 
-def _patiently(look: Callable[[], bool], what: str) -> None:
-    wait_for(look, what, PATIENCE_S)
+def _patiently(look: Callable[[], bool], event: str) -> None:
+    wait_for(look, event, PATIENCE_S)
 
 
 def _is_warned(student: Student, seat: Seat) -> bool:

@@ -19,10 +19,12 @@ from unittest import mock
 import typer
 
 from miglab_slurm.lab import SlurmSite
-from miglab_slurm.picture import LATE_S, ClusterPicture, ticket_of
+from miglab_slurm.picture import ClusterPicture
 from miglab_slurm.reader import SlurmReader
 from miglab_slurm.records import Tag
 from miglab_slurm.submissions import Submissions
+from miglab_slurm.views import ticket_of
+from miglab_slurm.wait_estimate import LATE_S
 from miglab_slurm_bench.cluster import SlurmCluster, require_slurm
 
 LAB, SHAPE, GRES = "bench", "1g.5gb", {"1g.5gb": 4}
@@ -38,7 +40,7 @@ EARLY_S = 1.0
 
 
 @dataclass(frozen=True)
-class Shown:
+class WaitView:
     """What one waiting student was shown at one moment.
 
     Attributes:
@@ -60,7 +62,7 @@ class Shown:
 class QueueRun:
     """What was shown, and when each job really started."""
 
-    shown: list[Shown] = field(default_factory=list)
+    views: list[WaitView] = field(default_factory=list)
     started: dict[int, float] = field(default_factory=dict)
     over: set[int] = field(default_factory=set)
     readings: int = 0
@@ -81,22 +83,25 @@ class QueueRun:
             wait = ticket.estimate
             high_s = wait.high_s - LATE_S + LATE_HERE_S
             enough = "stays" in wait.basis
-            self.shown.append(
-                Shown(job.id, picture.at, ticket.position, queue, wait.low_s, high_s, enough)
+            self.views.append(
+                WaitView(job.id, picture.at, ticket.position, queue, wait.low_s, high_s, enough)
             )
 
 
-def comes_true(shown: Shown, started: float) -> bool:
+def comes_true(view: WaitView, started: float) -> bool:
     """Whether the real start lies in the range.  Pure."""
-    return shown.low_s - EARLY_S <= started - shown.at <= shown.high_s
+    return view.low_s - EARLY_S <= started - view.at <= view.high_s
 
 
-def is_position_right(shown: Shown, started: dict[int, float]) -> bool:
+def is_position_right(view: WaitView, started: dict[int, float]) -> bool:
     """Whether as many of those who waited were served before, give or take the same second."""
-    own, others = started[shown.job], [started[job] for job in shown.queue if job in started]
-    earlier = sum(each < own for each in others)
-    same = sum(each == own for each in others)
-    return earlier < shown.position <= earlier + same
+    started_at, starts_before = (
+        started[view.job],
+        [started[job] for job in view.queue if job in started],
+    )
+    earlier = sum(start < started_at for start in starts_before)
+    tied = sum(start == started_at for start in starts_before)
+    return earlier < view.position <= earlier + tied
 
 
 def bench_slurm_queue(
@@ -108,30 +113,30 @@ def bench_slurm_queue(
     require_slurm("slurm-queue")
     with SlurmCluster(gres=GRES) as cluster, mock.patch.dict(os.environ, cluster.environment):
         run = asyncio.run(_run(cluster, students, seed))
-    said = figures(run, students)
-    print(json.dumps(said) if as_json else _sentences(said))
-    if said["in_range_pct"] < BOUND_PCT:
+    results = figures(run, students)
+    print(json.dumps(results) if as_json else _sentences(results))
+    if results["in_range_pct"] < BOUND_PCT:
         raise typer.Exit(1)
 
 
 def figures(run: QueueRun, students: int) -> dict[str, float]:
     """The benchmark's figures, of estimates that are from observed stays.  Pure."""
-    known = [one for one in run.shown if one.job in run.started]
-    first = list({one.job: one for one in reversed(known)}.values())
+    served = [view for view in run.views if view.job in run.started]
+    first = list({view.job: view for view in reversed(served)}.values())
     return {
         "students": students,
         "waited": len(first),
         "in_range_pct": _share([comes_true(o, run.started[o.job]) for o in first if o.from_stays]),
         "in_range_always_pct": _share(
-            [comes_true(o, run.started[o.job]) for o in known if o.from_stays]
+            [comes_true(o, run.started[o.job]) for o in served if o.from_stays]
         ),
         "in_range_by_limits_pct": _share(
             [comes_true(o, run.started[o.job]) for o in first if not o.from_stays]
         ),
-        "positions_right_pct": _share([is_position_right(one, run.started) for one in known]),
+        "positions_right_pct": _share([is_position_right(view, run.started) for view in served]),
         "wait_median_s": round(median(run.started[o.job] - o.at for o in first), 1),
         "range_median_s": round(median(o.high_s - o.low_s for o in first if o.from_stays), 1),
-        "shown": len(known),
+        "shown": len(served),
         "queries_per_s": round(2 * run.readings / run.took_s, 2),
         "load": round(os.getloadavg()[0], 1),
     }
@@ -149,13 +154,13 @@ async def _run(cluster: SlurmCluster, students: int, seed: int) -> QueueRun:
     )
     run, reader = QueueRun(), SlurmReader(Submissions(cluster.folder / "jobs.sqlite", LAB), site)
     coming = asyncio.create_task(_come(cluster, reader, students, seed))
-    began = time.monotonic()
+    began_at = time.monotonic()
     picture = await reader.picture()
     while not coming.done() or len(run.over) < students:
         run.look(picture, reader)
         picture = await reader.changed(picture, 10.0)
     await coming
-    run.readings, run.took_s = reader.readings, time.monotonic() - began
+    run.readings, run.took_s = reader.readings, time.monotonic() - began_at
     await reader.close()
     return run
 
@@ -176,20 +181,20 @@ async def _come(cluster: SlurmCluster, reader: SlurmReader, students: int, seed:
         )  # fmt: skip
 
 
-def _share(held: Sequence[bool]) -> float:
-    return round(100 * sum(held) / len(held), 1) if held else 100.0
+def _share(outcomes: Sequence[bool]) -> float:
+    return round(100 * sum(outcomes) / len(outcomes), 1) if outcomes else 100.0
 
 
-def _sentences(said: dict[str, float]) -> str:
+def _sentences(results: dict[str, float]) -> str:
     return "\n".join(
         (
-            f"{said['waited']} of {said['students']} students waited, "
-            f"{said['wait_median_s']} s in the median.",
-            f"The start lay in the first range shown for {said['in_range_pct']} % (median width "
-            f"{said['range_median_s']} s), in all {said['shown']} for "
-            f"{said['in_range_always_pct']} %; in ranges from time limits for "
-            f"{said['in_range_by_limits_pct']} %.",
-            f"{said['positions_right_pct']} % of the positions were the real order.",
-            f"Slurm was asked {said['queries_per_s']} times a second.",
+            f"{results['waited']} of {results['students']} students waited, "
+            f"{results['wait_median_s']} s in the median.",
+            f"The start lay in the first range shown for {results['in_range_pct']} % (median width "
+            f"{results['range_median_s']} s), in all {results['shown']} for "
+            f"{results['in_range_always_pct']} %; in ranges from time limits for "
+            f"{results['in_range_by_limits_pct']} %.",
+            f"{results['positions_right_pct']} % of the positions were the real order.",
+            f"Slurm was asked {results['queries_per_s']} times a second.",
         )
     )

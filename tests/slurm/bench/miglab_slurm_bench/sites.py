@@ -37,6 +37,7 @@ class SlurmSiteKind:
         settings: of slurm.conf.
         partitions: lines of slurm.conf.
         gres: fake slices of every node, or one table for each node.
+        hardware: cores and memory of every node, as slurm.conf says them.
         make: the class of its cluster.
         students: sign-in name to Unix account.
         reads_as: the Unix account as which the lab reads what Slurm lists; empty for root, from
@@ -48,6 +49,7 @@ class SlurmSiteKind:
     settings: Mapping[str, str] = field(default_factory=dict)
     partitions: tuple[str, ...] = PARTITIONS
     gres: Mapping[str, int] | Sequence[Mapping[str, int]] | None = None
+    hardware: str = cluster.HARDWARE
     make: type[SlurmCluster] = SlurmCluster
     students: Mapping[str, str] = field(default_factory=lambda: STUDENTS)
     reads_as: str = ""
@@ -66,7 +68,10 @@ class SlurmSiteKind:
             if unknown := sorted(set(self.students.values()) - set(STUDENTS.values())):
                 stack.enter_context(accounts_of_a_directory(unknown))
             cluster_of_site = self.make(
-                settings=self.settings, partitions=self.partitions, gres=self.gres
+                settings=self.settings,
+                partitions=self.partitions,
+                gres=self.gres,
+                hardware=self.hardware,
             )
             running = stack.enter_context(cluster_of_site)
             for folder in ("homes", "bin"):

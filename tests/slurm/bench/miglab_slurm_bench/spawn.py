@@ -58,20 +58,20 @@ def bench_slurm_spawn(
         ) as settings,
     ):
         measured = asyncio.run(_measure(cluster, settings, rounds))
-    both = [each.ours_s for each in measured], [each.plain_s for each in measured]
+    both = [round_.ours_s for round_ in measured], [round_.plain_s for round_ in measured]
     ratio, of_medians = ratio_of(*both), median(both[0]) / median(both[1])
-    how = (
+    conditions = (
         f"{len(measured)} rounds after one that does not count, jupyterhub-singleuser, who goes "
         f"first changes each round; ratio of the medians, and before it the median of the rounds' "
         f"ratios with its 95 % bootstrap interval; load "
         f"{os.getloadavg()[0]:.1f} on {os.cpu_count()} cores at the end"
     )
-    samples = [asdict(each) for each in measured]
+    samples = [asdict(round_) for round_ in measured]
     result = {"ratio": asdict(ratio), "ratio_of_medians": of_medians, "bound": BOUND}
     sentence = f"{beside('MIGSlurmSpawner', 'batchspawner', *both)}, ratio {of_medians:.3f}"
     verdict = f"the bound of {BOUND} {'holds' if of_medians <= BOUND else 'DOES NOT HOLD'}"
-    result |= {"rounds": samples, "how": how}
-    say(result, f"{sentence}; {verdict}", how, as_json=as_json)
+    result |= {"rounds": samples, "how": conditions}
+    say(result, f"{sentence}; {verdict}", conditions, as_json=as_json)
 
 
 async def _measure(cluster: SlurmCluster, settings: Settings, rounds: int) -> list[SlurmRound]:

@@ -80,10 +80,10 @@ class SlurmFaultRun(FaultSeries):
         time.sleep(rng.uniform(*LASTS_S))
         fault.end(scene)
         self._come_back(waited)
-        began = time.monotonic()
+        healed_at = time.monotonic()
         wrong = self._disagreement()
         if not wrong:
-            self.results[kind].recoveries_s.append(time.monotonic() - began)
+            self.results[kind].recoveries_s.append(time.monotonic() - healed_at)
             time.sleep(QUIET_S)
             wrong = self._disagreement()
         lost = [] if fault.forgets or fault.ends_node else self._lost_positions(waited)

@@ -40,13 +40,13 @@ class FaultScene:
     def pick(self) -> None:
         """A running job, and its node."""
         running = [job for job in self.lesson.jobs() if job.state == RUNNING]
-        chosen = self.rng.choice(running) if running else None
-        self.victim = chosen.id if chosen else 0
-        self.node = chosen.node if chosen else self.rng.choice(self.cluster.nodes)
+        job = self.rng.choice(running) if running else None
+        self.victim = job.id if job else 0
+        self.node = job.node if job else self.rng.choice(self.cluster.nodes)
 
-    def control(self, *words: str) -> None:
+    def control(self, *arguments: str) -> None:
         """An operator's command, which may be refused."""
-        self.cluster.command("scontrol", *words, check=False)
+        self.cluster.command("scontrol", *arguments, check=False)
 
 
 Step = Callable[[FaultScene], None]
@@ -108,21 +108,21 @@ def _node_is_back(scene: FaultScene) -> None:
     scene.cluster.start()
 
 
-def _on_victim(*words: str) -> Step:
+def _on_victim(*arguments: str) -> Step:
     def step(scene: FaultScene) -> None:
-        if words[0] != "resume":
+        if arguments[0] != "resume":
             scene.pick()
         if scene.victim:
-            scene.control(*words, str(scene.victim))
+            scene.control(*arguments, str(scene.victim))
 
     return step
 
 
 def _preempted(scene: FaultScene) -> None:
     scene.pick()
-    words = ("--partition=urgent", f"--nodelist={scene.node}", "--gres=gpu:1g.5gb:1", "--time=5")
+    options = ("--partition=urgent", f"--nodelist={scene.node}", "--gres=gpu:1g.5gb:1", "--time=5")
     scene.victim = 0  # which of the node's jobs it is, is Slurm's choice
-    scene.cluster.submit("sleep 3", *words)
+    scene.cluster.submit("sleep 3", *options)
 
 
 def _ends_by_time(scene: FaultScene) -> None:

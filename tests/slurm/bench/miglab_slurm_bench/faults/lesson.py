@@ -58,12 +58,12 @@ class SlurmLesson:
 
     def jobs(self) -> list[JobSeen]:
         """The lab's jobs that are not over."""
-        said = self.on.cluster.command("squeue", "-h", "-a", "-o", "%i|%T|%N|%k")
-        return list(_jobs_in(said))
+        output = self.on.cluster.command("squeue", "-h", "-a", "-o", "%i|%T|%N|%k")
+        return list(_jobs_in(output))
 
     def ready(self) -> dict[str, int]:
         """Students whose server the hub calls ready and which answers; name to its own job."""
-        return {one.name: _own_job(one) for one in self.students if one.is_ready()}
+        return {student.name: _own_job(student) for student in self.students if student.is_ready()}
 
     def wrong(self) -> list[str]:
         """What does not hold now, in words; empty when servers and jobs agree."""
@@ -86,9 +86,9 @@ class SlurmLesson:
                 yield f"the hub says that {name}'s server is ready, and it is job {job}"
 
     def _nobodys(self, jobs: list[JobSeen]) -> Iterator[str]:
-        known = {one.name for one in self.students if not one.has_no_server()}
+        with_server = {student.name for student in self.students if not student.has_no_server()}
         for job in jobs:
-            if job.user not in known:
+            if job.user not in with_server:
                 yield f"job {job.id} of {job.user} is {job.state}, and no server is its"
 
     def close(self) -> None:
