@@ -132,11 +132,24 @@ def grade(
     run_code: Annotated[
         bool, typer.Option("--run-code", help="mark exercises, too: run students' code, isolated")
     ] = False,
+    image: Annotated[
+        str, typer.Option(help="run it in containers of this image instead of bubblewrap")
+    ] = "",
+    unprotected: Annotated[
+        bool, typer.Option("--unprotected", help="run it with your own rights, isolated by nothing")
+    ] = False,
 ) -> None:
     """Mark a folder of handed-in zips."""
+    from labkit_grading import sandbox
     from labkit_grading.grading import grade_folder
 
-    grade_folder(folder, csv, plot, sources, run_code=run_code, class_folder=class_folder)
+    if image and unprotected:
+        raise LabError("--image isolates students' code and --unprotected does not: say one.")
+    isolation: sandbox.Isolation | None = None
+    if run_code or image or unprotected:
+        isolation = sandbox.Container(image) if image else sandbox.Bubblewrap()
+        isolation = sandbox.Unprotected() if unprotected else isolation
+    grade_folder(folder, csv, plot, sources, isolation=isolation, class_folder=class_folder)
 
 
 def _refuse_without_gpu(emulate_slice: bool) -> None:

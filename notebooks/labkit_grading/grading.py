@@ -22,7 +22,8 @@ from labkit.evidence.evidence import Evidence, Judgement, Point
 from labkit.notebook.catalogue import EXPERIMENTS
 from labkit.panel.plot import Mark, Plot, Series
 from labkit.records import now_text
-from labkit_grading import figures, grade_code, sandbox
+from labkit_grading import figures, grade_code
+from labkit_grading.sandbox import Isolation
 from labkit_grading.submissions import (
     Submission,
     error_text,
@@ -47,6 +48,7 @@ class MarkRow:
     Attributes:
         file: the zip; it says whose row this is.
         claimed_student: who the zip itself says handed it in.
+        printed: the beginning of what the student's code printed while it was judged.
         machine_mark: 1 when everything a machine judged is in order, else 0.
         explanation_0_to_3: left empty, for the marker.
         look_at: what a person should see before believing the rest.
@@ -65,6 +67,7 @@ class MarkRow:
     machine_mark: int = 0
     explanation_0_to_3: str = ABSENT
     explanation: str = ABSENT
+    printed: str = ABSENT
     look_at: str = ABSENT
 
 
@@ -114,16 +117,25 @@ def rows_of(
     submission: Submission,
     twins: Mapping[tuple[str, str], Sequence[str]],
     keys: Mapping[str, grade_code.Key],
+    isolation: Isolation | None = None,
 ) -> list[MarkRow]:
-    """All rows of one zip: experiments, exercises, and what could not be read."""
+    """All rows of one zip: experiments, exercises, and what could not be read.
+
+    Args:
+        submission: the zip.
+        twins: by zip and experiment, the others with the same samples.
+        keys: the answer keys, by notebook.
+        isolation: how students' code runs; exercises have no rows without it.
+    """
     rows: list[MarkRow] = []
     for name, evidence in submission.evidence.items():
         twin_files = twins.get((submission.file, name), ())
         judge = partial(experiment_rows, submission, evidence, twin_files)
         rows += _rows_or_problem(submission, name, judge)
     for notebook, text in submission.notebooks.items():
-        if key := keys.get(notebook.split(" (fresh")[0]):
-            judge = partial(code_rows, submission, notebook, text, key)
+        key = keys.get(notebook.split(" (fresh")[0])
+        if key and isolation:
+            judge = partial(code_rows, submission, notebook, text, key, isolation)
             rows += _rows_or_problem(submission, f"{notebook}: code", judge)
     problems = submission.problems.items()
     return rows + [_unreadable(submission, part, problem) for part, problem in problems]
@@ -144,7 +156,7 @@ def _unreadable(submission: Submission, item: str, problem: str) -> MarkRow:
 
 
 def code_rows(
-    submission: Submission, notebook: str, text: str, key: grade_code.Key
+    submission: Submission, notebook: str, text: str, key: grade_code.Key, isolation: Isolation
 ) -> list[MarkRow]:
     """One row an exercise of a notebook."""
     return [
@@ -155,9 +167,10 @@ def code_rows(
             readable=YES,
             code_exact=_yes(marked.right),
             machine_mark=int(marked.right),
+            printed=marked.printed,
             look_at="" if marked.right else marked.message,
         )
-        for marked in grade_code.mark(text, key)
+        for marked in grade_code.mark(text, key, isolation)
     ]
 
 
@@ -247,7 +260,7 @@ def grade_folder(
     plot: Path | None,
     sources: Path | None,
     *,
-    run_code: bool = False,
+    isolation: Isolation | None = None,
     class_folder: Path | None = None,
 ) -> None:
     """Grade every zip of a folder, write the marks and the plot, and say what was found.
@@ -257,26 +270,26 @@ def grade_folder(
         table: the CSV to write.
         plot: the SVG to write, or None.
         sources: of the notebooks' .py sources; None takes those of this checkout.
-        run_code: whether to run the students' code, isolated, against the exact checks.
+        isolation: how to run the students' code for the exact checks; None runs none of it.
         class_folder: where the class's medians are put, for the panels to draw; or None.
 
     Raises:
         LabError: there is nothing to grade, no sources for the code, or nothing that isolates it.
     """
-    if run_code:
-        sandbox.require()
+    if isolation:
+        isolation.require()
     submissions = read_folder(folder)
-    keys = grade_code.keys_of(sources or own_sources()) if run_code else {}
+    keys = grade_code.keys_of(sources or own_sources()) if isolation else {}
     twins, claims = same_samples(submissions), same_claims(submissions)
     rows: list[MarkRow] = []
     for number, submission in enumerate(submissions, 1):
-        if run_code:
+        if isolation:
             print(f"{number} of {len(submissions)}: {submission.file}", file=sys.stderr)
         other_zips = ", ".join(claims.get((submission.file, ""), ()))
         claim = f"{other_zips} claims the same student" if other_zips else ""
         rows += (
             replace(row, look_at="; ".join(filter(None, (row.look_at, claim))))
-            for row in rows_of(submission, twins, keys)
+            for row in rows_of(submission, twins, keys, isolation)
         )
     write_csv(rows, table)
     if plot is not None:
@@ -286,7 +299,7 @@ def grade_folder(
             store.save(evidence, class_folder)
     flagged = sum(bool(row.look_at) for row in rows)
     print(f"{len(submissions)} zips, {len(rows)} rows in {table}, {flagged} to look at")
-    if not (rows or run_code):
+    if not (rows or isolation):
         print("Nobody handed in an experiment; --run-code marks the exercises.")
     print(CAUTION)
 

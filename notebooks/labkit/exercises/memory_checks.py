@@ -39,7 +39,8 @@ CASES = (
     (16, 4, 32, 2, True, 1),
     (16, 2, 8, 1, False, 2),
 )
-WEIGHTS = 5  # that ranks step together
+WEIGHT_SHAPES = ((4,), (3, 2), (5,), (2, 4), (1,))  # of what ranks step together
+WEIGHTS = len(WEIGHT_SHAPES)
 SPARE_BYTES = 64  # Adam counts its steps, 4 bytes a matrix
 
 
@@ -101,9 +102,7 @@ def check_zero_step(function: Callable[..., Any]) -> CodeVerdict:
     """
 
     def check(world: int) -> str:
-        weights, *gradients = (
-            random_tensors(10 * world + index, *[4] * WEIGHTS) for index in range(world + 1)
-        )
+        weights, *gradients = (random_tensors(*WEIGHT_SHAPES) for _ in range(world + 1))
         stepped: list[tuple[int, Any]] = []  # by any rank: which weight, with what
 
         def one_rank(exchanges: Exchanges) -> Any:

@@ -15,16 +15,16 @@ from typing import Any
 from labkit.exercises.code_checks import (
     CodeVerdict,
     Exchanges,
+    Mail,
     for_ranks,
     is_same,
     mistake_in,
     random_tensors,
     run_exchanging,
-    run_ranks,
+    run_mailing,
     verdict_of,
     with_ranks,
 )
-from labkit.machine.profiling import watching
 
 SHAPES = ((4, 3), (3,), (5, 4), (6,), (2, 2, 2), (7,))
 BUCKET = 16  # numbers
@@ -40,7 +40,7 @@ def check_gradient_averaging(function: Callable[[Sequence[Any]], Any]) -> CodeVe
     """
 
     def check(ranks: int) -> str:
-        parts = random_tensors(ranks, *[(3, 3)] * ranks)
+        parts = random_tensors(*[(3, 3)] * ranks)
         total, combined = sum(parts), function(list(parts))
         mean: Any = total / ranks
         if is_same(combined, mean):
@@ -68,19 +68,30 @@ def check_all_reduce(function: Callable[..., Any], *, ring: bool = False) -> Cod
     sizes = {1: 4, 2: 8, 3: 12, 4: 7, 5: 23}
 
     def check(world: int) -> str:
-        inputs = random_tensors(world, *[sizes[world]] * world)
+        inputs = random_tensors(*[sizes[world]] * world)
         total = sum(inputs)
-        results, sent_bytes = run_ranks(function, inputs)
+        results, mails = run_mailing(function, inputs)
         for rank, result in enumerate(results):
             if not is_same(result, total):
                 explanation = _mistake_in_sum(result, total, inputs[rank], world)
                 return f"rank {rank} does not hold the sum{explanation and ': '}{explanation}"
         allowed = 2 * (world - 1) * -(-sizes[world] // world) * inputs[0].element_size()
-        if ring and max(sent_bytes) > allowed:
-            return f"one sends {max(sent_bytes)} bytes; a ring sends {allowed}"
-        return ""
+        most_sent = max(mail.sent_bytes for mail in mails)
+        if ring and most_sent > allowed:
+            return f"one sends {most_sent} bytes; a ring sends {allowed}"
+        return _fault_of_mails(mails, inputs[0].numel() * inputs[0].element_size())
 
     return verdict_of("every rank holds the sum, for 1 to 5 ranks", *for_ranks(check, *sizes))
+
+
+def _fault_of_mails(mails: Sequence[Mail], tensor_bytes: int) -> str:
+    """Describe numbers that a rank has and cannot have received; empty where there are none."""
+    for rank, mail in enumerate(mails):
+        if silent := set(range(len(mails))) - mail.heard:
+            return f"rank {rank} holds the sum, but received nothing of rank {min(silent)}'s"
+        if len(mails) > 1 and mail.sent_bytes < tensor_bytes:
+            return f"rank {rank} sent {mail.sent_bytes} bytes of its tensor's {tensor_bytes}"
+    return ""
 
 
 def _mistake_in_sum(result: Any, total: Any, own_tensor: Any, world: int) -> str:
@@ -101,7 +112,7 @@ def _mistake_in_sum(result: Any, total: Any, own_tensor: Any, world: int) -> str
 
 
 def _gradients(world: int) -> list[list[Any]]:
-    return [random_tensors(world * 10 + rank, *SHAPES) for rank in range(world)]
+    return [random_tensors(*SHAPES) for _ in range(world)]
 
 
 def check_sync(function: Callable[..., Any], *, flat: bool = False) -> CodeVerdict:
@@ -221,42 +232,62 @@ def _bucket_sizes() -> list[int]:
 
 
 def check_split_matmul(function: Callable[..., Any], *, by: str) -> CodeVerdict:
-    """Whether a split product equals the whole one.
+    """Whether a product is split among ranks, and put together again.
 
     Args:
-        function: `split_matmul(x, weights, ranks)` returning x @ weights from `ranks` partial
-            products.
-        by: "rows" or "columns", named in the verdict.
+        function: `split_matmul(x, weights, ranks)` returning the ranks' partial products, in order,
+            and x @ weights made from them.
+        by: "rows" or "columns", of the weights.
     """
-    products: list[tuple[int, ...]] = []
-
-    def note(called: Any, args: Any, _: Any, __: Any) -> None:
-        if called._schema.name in ("aten::mm", "aten::addmm"):
-            first_shape, second_shape = (tuple(tensor.shape) for tensor in args[-2:])
-            # a @ b may be made as the transpose of b' @ a'
-            products.append(second_shape if first_shape[0] == PRODUCT_ROWS else first_shape[::-1])
 
     def check(ranks: int, inner: int, outer: int) -> str:
-        x, weights = random_tensors(2, (PRODUCT_ROWS, inner), (inner, outer))
-        products.clear()
-        with watching(note):
-            product = function(x, weights, ranks)
-        if product is None:
+        x, weights = random_tensors((PRODUCT_ROWS, inner), (inner, outer))
+        answer = function(x, weights, ranks)
+        if answer is None or not isinstance(answer, list | tuple) or len(answer) != 2:
+            return f"write the split by {by} first: it returns the ranks' products, and the whole"
+        products, whole = answer
+        if whole is None:
             return f"write the split by {by} first: it returned nothing"
-        if not is_same(product, x @ weights):
-            return f"the result {tuple(getattr(product, 'shape', ()))} is not x @ w"
-        part = (inner // ranks, outer) if by == "rows" else (inner, outer // ranks)
-        if products != [part] * ranks:
-            multiplied = ", ".join(f"{a}×{b}" for a, b in products) or "nothing"
-            return (
-                f"they must each multiply by a part of the {by}, {part[0]}×{part[1]}; "
-                f"yours multiplied {multiplied}"
-            )
-        return ""
+        return _fault_of_products(products, x, weights, ranks, by) or _fault_of_whole(
+            whole, x @ weights, by
+        )
 
     sizes = ((2, 10, 6), (4, 8, 12), (5, 10, 10))
     right = f"split by {by}, the product is exact for 2, 4 and 5 ranks"
     return verdict_of(right, *((with_ranks(size[0]), partial(check, *size)) for size in sizes))
+
+
+def _products(x: Any, weights: Any, ranks: int, by: str) -> list[Any]:
+    """The ranks' products: by rows each has the shape of the whole, by columns its own columns."""
+    if by == "columns":
+        return [x @ columns for columns in weights.tensor_split(ranks, 1)]
+    parts = zip(x.tensor_split(ranks, 1), weights.tensor_split(ranks, 0), strict=True)
+    return [columns_of_x @ rows for columns_of_x, rows in parts]
+
+
+def _fault_of_products(products: Any, x: Any, weights: Any, ranks: int, by: str) -> str:
+    if not isinstance(products, list | tuple) or len(products) != ranks:
+        count = len(products) if isinstance(products, list | tuple) else "no list of them"
+        return f"it must return one product for each of {ranks} ranks; there are {count}"
+    other = _products(x, weights, ranks, "rows" if by == "columns" else "columns")
+    for rank, (product, right) in enumerate(
+        zip(products, _products(x, weights, ranks, by), strict=True)
+    ):
+        if not is_same(product, right):
+            known_mistakes = [
+                ("it is the whole product, which no rank has to compute", x @ weights),
+                (f"each must multiply by a part of the {by} of weights", other[rank]),
+            ]
+            shapes = f"it is no product by a part of the {by}, of shape {tuple(right.shape)}"
+            return f"rank {rank}'s product is wrong: {mistake_in(product, known_mistakes, shapes)}"
+    return ""
+
+
+def _fault_of_whole(whole: Any, right: Any, by: str) -> str:
+    if is_same(whole, right):
+        return ""
+    done = "added" if by == "rows" else "put side by side"
+    return f"the result {tuple(getattr(whole, 'shape', ()))} is not x @ w: products are {done}"
 
 
 def check_pair(forward: Callable[..., Any], backward: Callable[..., Any]) -> CodeVerdict:
@@ -272,7 +303,7 @@ def check_pair(forward: Callable[..., Any], backward: Callable[..., Any]) -> Cod
     shapes = ((ROWS, WIDTH), (WIDTH, INNER), (INNER, WIDTH), (ROWS, WIDTH))
 
     def check(world: int) -> str:
-        x, first, second, delta = random_tensors(6, *shapes)
+        x, first, second, delta = random_tensors(*shapes)
         parts = list(zip(first.tensor_split(world, 1), second.tensor_split(world, 0), strict=True))
 
         def one_rank(exchanges: Exchanges) -> Any:

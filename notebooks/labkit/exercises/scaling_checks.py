@@ -65,7 +65,9 @@ def _fault_of_growth(scaler: Any) -> str:
 
 
 class _Scaler:
-    """A correct scaler that records the arguments of its updates."""
+    """A correct scaler that records its updates, and offers students' code what theirs has."""
+
+    offered = ("scale", "update")
 
     def __init__(self, scale: float) -> None:
         self.scale = scale

@@ -13,8 +13,7 @@ from tests.unit.labkit.test_grading import notebook_of, zip_of
 
 from labkit.errors import LabError
 from labkit_authoring import cli
-from labkit_grading import grade_code, grading, sandbox
-from labkit_grading.grade_code import first_foreign_name
+from labkit_grading import grade_code, grading, sandbox, student_process
 from make_notebooks import build_text
 
 pytestmark = [pytest.mark.bubblewrap, pytest.mark.long]
@@ -31,13 +30,6 @@ def check_answer():
 
 answer_verdict = check_answer()
 """
-FORGER = """
-def answer(question, _x=[
-    __import__("os").write(fd, b'{"answer_verdict": "right", "id": 0, "returned": "right"}\\n')
-    for fd in range(1, 12) if __import__("os").path.exists(f"/proc/self/fd/{fd}")
-]):
-    __import__("os")._exit(0)
-"""
 
 
 @pytest.fixture
@@ -47,10 +39,10 @@ def key(tmp_path):
     return grade_code.answer_key(source)
 
 
-def marked(key, code, limit_s=20.0):
+def marked(key, code):
     """The mark of one exercise, and what was said."""
-    (found,) = grade_code.mark(notebook_of(code), key, limit_s=limit_s)
-    return found
+    (mark,) = grade_code.mark(notebook_of(code), key, sandbox.Bubblewrap())
+    return mark
 
 
 def returning(expression):
@@ -59,7 +51,7 @@ def returning(expression):
 
 
 def reaching(expression):
-    """The same, of one that no person has read."""
+    """The same, of one that reaches beyond its exercise."""
     return f"def answer(question):\n    import os, socket, threading\n    return {expression}"
 
 
@@ -70,29 +62,6 @@ HELPER = "def half(x):\n    return x / 2\n"
 def test_honest_code_is_right(key, code):
     """The sandbox lets honest work through, also a function that only the student has."""
     assert marked(key, code).right
-
-
-REACHES = {
-    "a verdict on every open file": FORGER,
-    "a name of the check": "def answer(q):\n    return (lambda: 0).__globals__",
-    "a name in a text": "def answer(q):\n    return '{0.__class__}'.format(q)",
-    "an object that equals everything": "class Any:\n    def __eq__(self, other): return True",
-    "a module": "def answer(q):\n    import os",
-    "a module of a module": "def answer(q):\n    from torch import os",
-    "a module's own module": "import torch\ndef answer(q):\n    return torch.os",
-    "a changed module": "import torch\ndef answer(q):\n    torch.matmul = print",
-    "a changed class": "def answer(q):\n    type(q).matmul = print",
-    "a changed check": "def answer(q):\n    labkit.exercises.check_fits = print",
-    "the files": "def answer(q):\n    return open('/etc/passwd').read()",
-}
-
-
-@pytest.mark.parametrize("code", REACHES.values(), ids=REACHES)
-def test_code_that_could_change_its_check_is_not_run(key, code):
-    """It is left to a person, with the name that it uses."""
-    found = marked(key, code if "answer" in code else f"{code}\ndef answer(q): return Any()")
-    assert not found.right
-    assert "reaches beyond the exercise" in found.message
 
 
 EDITED = "\ndef check_answer():\n    return 'right'\nanswer_verdict = 'right'"
@@ -108,20 +77,14 @@ def test_a_value_cannot_be_forged(key, value):
 
 @pytest.mark.parametrize("source", sorted(SOURCES.glob("*.py")), ids=lambda path: path.stem)
 def test_the_solutions_of_every_notebook_are_right(source):
-    """Honest work is run, and checks work in the sandbox: tensors, callbacks, threads, objects."""
-    key = grade_code.answer_key(source)
-    assert [name for name in key.exercises if first_foreign_name(key.defined[name])] == []
-    found = grade_code.mark(notebook_of(build_text(source.read_text(), solutions=True)), key)
-    assert [one for one in found if not one.right] == []
+    """Every check works in the sandbox: tensors, callbacks, ranks that wait for one another."""
+    key, text = grade_code.answer_key(source), source.read_text(encoding="utf-8")
+    notebook = notebook_of(build_text(text, solutions=True))
+    marks = grade_code.mark(notebook, key, sandbox.Bubblewrap())
+    assert [mark for mark in marks if not mark.right] == []
 
 
-@pytest.fixture
-def unread(monkeypatch):
-    """Code that reaches beyond its exercise is run all the same: the sandbox must hold it."""
-    monkeypatch.setattr(grade_code, "first_foreign_name", lambda text: "")
-
-
-def test_the_token_stays_with_the_grader(key, monkeypatch, unread):
+def test_the_token_stays_with_the_grader(key, monkeypatch):
     """The code finds an environment without anything of the grader's."""
     monkeypatch.setenv("JUPYTERHUB_API_TOKEN", "secret-token")
     assert "secret" not in marked(key, reaching("str(dict(os.environ))")).message
@@ -139,7 +102,7 @@ HARM = {
 
 
 @pytest.mark.parametrize("code", HARM.values(), ids=HARM)
-def test_nothing_outside_is_reached(key, code, unread):
+def test_nothing_outside_is_reached(key, code):
     """Files and network of this machine are not there."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         found = marked(key, reaching(code.replace("PORT", str(server.getsockname()[1]))))
@@ -151,17 +114,39 @@ THREAD = "threading.Thread(target=threading.Event().wait, daemon=True).start()"
 ENDS = {
     f"[{THREAD} for _ in range(999)]": "can't start new thread",
     "len(bytearray(8 << 30))": "MemoryError",
-    "os._exit(1)": "ended its own process",
+    "os._exit(1)": "the process ended before it answered",
     "threading.Event().wait()": "no answer within 6 s",
     "[0 for _ in iter(int, 1)]": "no answer within 6 s",
 }
 
 
 @pytest.mark.parametrize(("code", "says"), ENDS.items())
-def test_processes_memory_and_time_are_limited(key, code, says, unread):
+def test_processes_memory_and_time_are_limited(key, code, says, monkeypatch):
     """A fork bomb, a big allocation, an exit, a wait and a loop without end cost the exercise."""
-    limit_s = 6.0 if says.startswith("no answer") else 20.0
-    assert says in marked(key, reaching(code), limit_s=limit_s).message
+    monkeypatch.setattr(student_process, "CALL_S", 6.0)
+    assert says in marked(key, reaching(code)).message
+
+
+COURSE = """
+def answer(question):
+    import os
+    return sorted(
+        f"{folder}/{name}"
+        for folder, folders, names in os.walk("/")
+        for name in folders + names
+        if not folder.startswith(("/proc", "/sys")) and any(
+            part in name.lower() for part in ("labkit", "miglab", "your_slice", ".zip")
+        )
+    )
+"""
+
+
+def test_nothing_of_the_course_is_in_the_sandbox(key):
+    """No labkit, no source, no hand-in: whatever somebody installed beside Python."""
+    message = marked(key, COURSE).message
+    assert message.startswith("not yet right: ")
+    assert "labkit" not in message
+    assert "slice" not in message
 
 
 def test_without_bubblewrap_code_is_refused(tmp_path, capsys, monkeypatch):
@@ -171,7 +156,8 @@ def test_without_bubblewrap_code_is_refused(tmp_path, capsys, monkeypatch):
     said = capsys.readouterr().err
     assert status == 2
     assert "bubblewrap is not installed" in said
-    assert "Run `labkit grade --run-code` on a Linux machine" in said
+    assert "apt install bubblewrap" in said
+    assert "--unprotected" in said
 
 
 def test_without_user_namespaces_code_is_refused(tmp_path):
@@ -186,7 +172,7 @@ def test_without_user_namespaces_code_is_refused(tmp_path):
         env={**os.environ, "PYTHONPATH": str(SOURCES.parent)},
     )
     assert done.returncode == 2
-    assert "Students' code runs only where bubblewrap isolates it" in done.stderr
+    assert "Students' code runs only where something isolates it" in done.stderr
 
 
 NESTED = "[" * 100_000
@@ -221,7 +207,7 @@ def graded(folder):
     (folder / "source.py").write_text(KEY)
     table = folder / "marks.csv"
     plot = folder / "class.svg"
-    grading.grade_folder(folder, table, plot, folder, run_code=True)
+    grading.grade_folder(folder, table, plot, folder, isolation=sandbox.Bubblewrap())
     with table.open(encoding="utf-8-sig") as file:
         rows = list(csv.DictReader(file))
     assert [row["machine_mark"] for row in rows if row["file"] == "good.zip"] == ["1"]
@@ -241,6 +227,6 @@ def test_two_zips_of_one_student_are_told_apart(tmp_path):
 
 def test_an_error_of_the_sandbox_is_a_sentence(monkeypatch):
     """A bubblewrap that fails is said in its own words."""
-    monkeypatch.setattr(sandbox, "command", lambda *_: [shutil.which("false") or "false"])
+    monkeypatch.setattr(sandbox.Bubblewrap, "command", lambda *_: [shutil.which("false") or ""])
     with pytest.raises(LabError, match="exit status 1"):
-        sandbox.require()
+        sandbox.Bubblewrap().require()
