@@ -7,6 +7,7 @@ mistake is told by the number it gives.
 from __future__ import annotations
 
 import functools
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -63,6 +64,13 @@ def _bytes_of_real_step(
     return {kind: round(counted_mib[kind] * MIB) for kind in PREDICTED}
 
 
+def _draw_step(luck: random.Random) -> tuple[int, int, int, int, bool, int]:
+    """A step of any size whose rows and matrices can be divided as it says."""
+    micro_batches, ranks = luck.choice((1, 2, 4)), luck.choice((1, 2, 4))
+    depth, rows = luck.choice((2, 4)), micro_batches * luck.choice((4, 8))
+    return luck.choice((8, 16, 24)), depth, rows, micro_batches, luck.random() < 0.5, ranks
+
+
 def _times(kind: str, factor: Callable[..., float]) -> Callable[..., dict[str, float]]:
     """A mistaken ledger: the right one with one kind's bytes multiplied by a factor."""
     return lambda *case: {
@@ -88,6 +96,7 @@ check_ledger = ExactFormula(
         "only one micro-batch is alive at a time": _times(ACTIVATIONS, lambda *case: case[3]),
     },
     spare=SPARE_BYTES,
+    draw=_draw_step,
 )
 
 

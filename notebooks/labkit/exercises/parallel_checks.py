@@ -27,7 +27,7 @@ from labkit.exercises.code_checks import (
 )
 
 SHAPES = ((4, 3), (3,), (5, 4), (6,), (2, 2, 2), (7,))
-BUCKET = 16  # numbers
+BUCKETS = (16, 15, 1, 1000)  # numbers: 15 is exactly what two gradients hold, 1000 more than all
 PRODUCT_ROWS = 7  # no size of its matrices
 ROWS, WIDTH, INNER = 5, 4, 12
 
@@ -178,11 +178,11 @@ def check_buckets(make: Callable[..., Any]) -> CodeVerdict:
             the mean gradients by number.
     """
 
-    def check(world: int) -> str:
+    def check(world: int, most: int) -> str:
         gradients = _gradients(world)
 
         def one_rank(exchanges: Exchanges) -> Any:
-            buckets = make(world, exchanges.start, BUCKET)
+            buckets = make(world, exchanges.start, most)
             for number in reversed(range(len(SHAPES))):
                 buckets.ready(number, gradients[exchanges.rank][number].clone())
             exchanges.is_over = True
@@ -194,15 +194,17 @@ def check_buckets(make: Callable[..., Any]) -> CodeVerdict:
             )
 
         results, rank_exchanges = run_exchanging(one_rank, world)
-        return _fault_of_buckets(rank_exchanges[0]) or _fault_of(results, gradients)
+        return _fault_of_buckets(rank_exchanges[0], most) or _fault_of(results, gradients)
 
     right = "the means are right, and full buckets left during the backward pass"
-    return verdict_of(right, *for_ranks(check, 1, 2, 3))
+    cases = [case for most in BUCKETS for case in for_ranks(partial(check, most=most), 1, 2, 3)]
+    return verdict_of(right, *cases)
 
 
-def _fault_of_buckets(exchanges: Exchanges) -> str:
+def _fault_of_buckets(exchanges: Exchanges, most: int) -> str:
     """The first rule of buckets that was broken; empty when none was."""
-    sizes, expected_sizes = [math.prod(shape) for shape in exchanges.shapes], _bucket_sizes()
+    sizes, expected_sizes = [math.prod(shape) for shape in exchanges.shapes], _bucket_sizes(most)
+    full_count = sum(size >= most for size in expected_sizes)
     rules = (
         (bool(sizes), "write Buckets first: nothing was sent"),
         (
@@ -210,23 +212,27 @@ def _fault_of_buckets(exchanges: Exchanges) -> str:
             "ready waits for its all-reduce, so nothing is computed while it travels",
         ),
         (
-            exchanges.before_end > 0,
+            exchanges.before_end > 0 or not full_count,
             "nothing was sent before finish: a full bucket must leave at once, in ready",
         ),
         (
             sizes == expected_sizes,
-            f"buckets of {sizes} numbers left; with most={BUCKET} they must be {expected_sizes}",
+            f"buckets of {sizes} numbers left; with most={most} they must be {expected_sizes}",
+        ),
+        (
+            exchanges.before_end == full_count,
+            f"{exchanges.before_end} buckets left in ready; {full_count} were full before finish",
         ),
     )
     return next((rule for is_kept, rule in rules if not is_kept), "")
 
 
-def _bucket_sizes() -> list[int]:
-    """The numbers in each bucket, if one leaves as soon as it holds `BUCKET` of them."""
+def _bucket_sizes(most: int) -> list[int]:
+    """The numbers in each bucket, if one leaves as soon as it holds `most` of them."""
     sizes = [0]
     for shape in reversed(SHAPES):
         sizes[-1] += math.prod(shape)
-        if sizes[-1] >= BUCKET:
+        if sizes[-1] >= most:
             sizes.append(0)
     return [size for size in sizes if size]
 
