@@ -112,11 +112,11 @@ def check_zero_step(function: Callable[..., Any]) -> CodeVerdict:
 
     def check(world: int) -> str:
         weights, *gradients = (random_tensors(*WEIGHT_SHAPES) for _ in range(world + 1))
-        stepped: list[tuple[int, Any]] = []  # by any rank: which weight, with what
+        stepped: list[tuple[int, int, Any]] = []  # by which rank, which weight, with what
 
         def one_rank(exchanges: Exchanges) -> Any:
             def adam(number: int, weight: Any, gradient: Any) -> Any:
-                stepped.append((number, gradient))
+                stepped.append((exchanges.rank, number, gradient))
                 return weight - 0.1 * gradient.sign()  # Adam's first step
 
             copies = (
@@ -136,9 +136,9 @@ def check_zero_step(function: Callable[..., Any]) -> CodeVerdict:
     return verdict_of(right, *for_ranks(check, 1, 2, 3))
 
 
-def _fault_of_adam_calls(stepped: list[tuple[int, Any]], totals: list[Any], world: int) -> str:
+def _fault_of_adam_calls(stepped: list[tuple[int, int, Any]], totals: list[Any], world: int) -> str:
     """The fault in Adam's calls; empty if one rank steps each weight with the mean gradient."""
-    stepped_numbers = sorted(number for number, _ in stepped)
+    stepped_numbers = sorted(number for _, number, _ in stepped)
     if not stepped_numbers:
         return "write zero_step first: adam was never called"
     if stepped_numbers != list(range(WEIGHTS)):
@@ -147,7 +147,9 @@ def _fault_of_adam_calls(stepped: list[tuple[int, Any]], totals: list[Any], worl
             f"each of {WEIGHTS} must be stepped by "
             "exactly one rank, which alone holds its state"
         )
-    for number, gradient in stepped:
+    if idle := set(range(world)) - {rank for rank, _, _ in stepped}:
+        return f"rank {min(idle)} holds the state of no weight: the state must be divided among all"
+    for _, number, gradient in stepped:
         if not is_same(gradient, totals[number] / world):
             the_sum = [("adam gets the sum of the gradients, not their mean", totals[number])]
             otherwise = f"adam does not get the ranks' mean gradient of weight {number}"
