@@ -135,6 +135,10 @@ def grade(
     image: Annotated[
         str, typer.Option(help="run it in containers of this image instead of bubblewrap")
     ] = "",
+    machine: Annotated[
+        list[str] | None,
+        typer.Option(help="a device of the lab, as evidence names it; repeatable: flags others"),
+    ] = None,
     unprotected: Annotated[
         bool, typer.Option("--unprotected", help="run it with your own rights, isolated by nothing")
     ] = False,
@@ -149,7 +153,15 @@ def grade(
     if run_code or image or unprotected:
         isolation = sandbox.Container(image) if image else sandbox.Bubblewrap()
         isolation = sandbox.Unprotected() if unprotected else isolation
-    grade_folder(folder, csv, plot, sources, isolation=isolation, class_folder=class_folder)
+    grade_folder(
+        folder,
+        csv,
+        plot,
+        sources,
+        isolation=isolation,
+        class_folder=class_folder,
+        machines=machine or (),
+    )
 
 
 def _refuse_without_gpu(emulate_slice: bool) -> None:

@@ -1,8 +1,8 @@
 """Mark a folder of handed-in zips: what a machine can judge, and empty columns for what it cannot.
 
 Judged: the evidence's schema and digest, the prediction before the measurement, the verdict
-read rightly, code exact, samples that two students share. An explanation gets 0 to 3 by hand. A
-prediction counts for being made, not for being right; no timing is ever run again.
+read rightly, code exact. What looks odd is flagged, and takes no mark. An explanation gets 0 to 3
+by hand. A prediction counts for being made, not for being right; no timing is run again here.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import csv
 import math
 import statistics
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -23,13 +23,13 @@ from labkit.notebook.catalogue import EXPERIMENTS
 from labkit.panel.plot import Mark, Plot, Series
 from labkit.records import now_text
 from labkit_grading import figures, grade_code
+from labkit_grading.flags import flags_of
 from labkit_grading.sandbox import Isolation
 from labkit_grading.submissions import (
     Submission,
     error_text,
     read_folder,
     same_claims,
-    same_samples,
 )
 
 CAUTION = (
@@ -72,17 +72,17 @@ class MarkRow:
 
 
 def experiment_rows(
-    submission: Submission, evidence: Evidence, twins: Sequence[str]
+    submission: Submission, evidence: Evidence, flags: Sequence[str]
 ) -> list[MarkRow]:
     """Judge one experiment's evidence, which would not have been read if it contradicted itself."""
     judged = judged_again(evidence)
     has_claim = judged is not None and judged.expected != store.NOT_APPLICABLE
     read = evidence.verdict_read == judged.verdict if judged and evidence.verdict_read else False
     look_at = [f"stopped: {evidence.stopped}"] if evidence.stopped else []
-    look_at += [f"the same samples as {', '.join(twins)}"] if twins else []
+    look_at += flags
     is_judged = judged is not None or evidence.experiment not in CHECKS
     is_whole = evidence.stopped is None and is_judged
-    good = evidence.is_students and not twins and is_whole and (read or not has_claim)
+    good = evidence.is_students and is_whole and (read or not has_claim)
     return [
         MarkRow(
             submission.file,
@@ -115,7 +115,7 @@ def _yes(value: bool) -> str:
 
 def rows_of(
     submission: Submission,
-    twins: Mapping[tuple[str, str], Sequence[str]],
+    flags: Mapping[tuple[str, str], Sequence[str]],
     keys: Mapping[str, grade_code.Key],
     isolation: Isolation | None = None,
 ) -> list[MarkRow]:
@@ -123,14 +123,15 @@ def rows_of(
 
     Args:
         submission: the zip.
-        twins: by zip and experiment, the others with the same samples.
+        flags: by zip and experiment, what the marker should look at.
         keys: the answer keys, by notebook.
         isolation: how students' code runs; exercises have no rows without it.
     """
     rows: list[MarkRow] = []
     for name, evidence in submission.evidence.items():
-        twin_files = twins.get((submission.file, name), ())
-        judge = partial(experiment_rows, submission, evidence, twin_files)
+        judge = partial(
+            experiment_rows, submission, evidence, flags.get((submission.file, name), ())
+        )
         rows += _rows_or_problem(submission, name, judge)
     for notebook, text in submission.notebooks.items():
         key = keys.get(notebook.split(" (fresh")[0])
@@ -262,6 +263,7 @@ def grade_folder(
     *,
     isolation: Isolation | None = None,
     class_folder: Path | None = None,
+    machines: Collection[str] = (),
 ) -> None:
     """Grade every zip of a folder, write the marks and the plot, and say what was found.
 
@@ -272,6 +274,7 @@ def grade_folder(
         sources: of the notebooks' .py sources; None takes those of this checkout.
         isolation: how to run the students' code for the exact checks; None runs none of it.
         class_folder: where the class's medians are put, for the panels to draw; or None.
+        machines: the names of the lab's devices, as evidence has them; others are flagged.
 
     Raises:
         LabError: there is nothing to grade, no sources for the code, or nothing that isolates it.
@@ -280,7 +283,7 @@ def grade_folder(
         isolation.require()
     submissions = read_folder(folder)
     keys = grade_code.keys_of(sources or own_sources()) if isolation else {}
-    twins, claims = same_samples(submissions), same_claims(submissions)
+    flags, claims = flags_of(submissions, machines), same_claims(submissions)
     rows: list[MarkRow] = []
     for number, submission in enumerate(submissions, 1):
         if isolation:
@@ -289,7 +292,7 @@ def grade_folder(
         claim = f"{other_zips} claims the same student" if other_zips else ""
         rows += (
             replace(row, look_at="; ".join(filter(None, (row.look_at, claim))))
-            for row in rows_of(submission, twins, keys, isolation)
+            for row in rows_of(submission, flags, keys, isolation)
         )
     write_csv(rows, table)
     if plot is not None:
