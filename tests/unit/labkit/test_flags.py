@@ -145,7 +145,7 @@ def test_samples_that_took_longer_than_the_run_are_flagged():
     (point,) = honest().points
     slow = replace(point, records=(record("a", 5, 0),))
     (sentence,) = backward_times(replace(honest(), points=(slow,)))
-    assert sentence == "its samples alone took 100 s, and the whole run 20 s"
+    assert sentence == "its samples alone took 101 s, and the whole run 20 s"
 
 
 def test_honest_runs_have_possible_times():
