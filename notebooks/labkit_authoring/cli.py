@@ -164,6 +164,22 @@ def grade(
     )
 
 
+@app.command()
+def recheck(
+    folder: Annotated[Path, typer.Argument(help="of zips")],
+    csv: Annotated[Path, typer.Option(help="both values, a row a point")],
+    count: Annotated[int, typer.Option(min=1, help="experiments to draw")] = 5,
+    seed: Annotated[int | None, typer.Option(help="repeats a draw")] = None,
+    sources: Sources = None,
+    limit_s: Limit = LIMIT_S,
+) -> None:
+    """Draw some of a class's experiments, and measure them again here."""
+    from labkit_authoring.recheck import recheck_folder
+    from labkit_grading.grading import own_sources
+
+    recheck_folder(folder, csv, sources or own_sources(), count=count, seed=seed, limit_s=limit_s)
+
+
 def _refuse_without_gpu(emulate_slice: bool) -> None:
     if emulate_slice and where().tier is Tier.CPU:
         raise LabError("--emulate-slice needs a GPU to make smaller, and torch sees none here.")

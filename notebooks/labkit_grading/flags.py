@@ -52,7 +52,7 @@ def flags_of(
     flags: dict[Item, list[str]] = defaultdict(list)
     for item, other, count, all_count in _shared(submissions):
         flags[item].append(f"{count} of {all_count} records rise and fall as in {other}")
-    holders = Counter(name for each in submissions for name in _devices_of(each))
+    holders = Counter(name for submission in submissions for name in _devices_of(submission))
     is_class = len(submissions) >= CLASS_LEAST
     for submission in submissions:
         for key, evidence in submission.evidence.items():
@@ -80,8 +80,8 @@ def _shared(submissions: Sequence[Submission]) -> Iterator[tuple[Item, str, int,
     counts = Counter(mark.item for mark in fingerprints)
     matched: dict[tuple[Item, str], int] = defaultdict(int)
     for group in _by_kind([*fingerprints, *shipped]):
-        for mark, others in _matches(group):
-            for other in others - {mark.item[0]}:
+        for mark, files in _matches(group):
+            for other in files - {mark.item[0]}:
                 matched[mark.item, other] += 1
     for (item, other), count in sorted(matched.items()):
         if item[0] != SHIPPED:
@@ -129,7 +129,7 @@ def _matches(group: Sequence[_Fingerprint]) -> Iterator[tuple[_Fingerprint, set[
     else:
         is_match = shapes @ shapes.T >= LEAST_CORRELATION
     for mark, row in zip(group, is_match, strict=True):
-        yield mark, {group[place].item[0] for place in np.flatnonzero(row)}
+        yield mark, {other.item[0] for other, is_near in zip(group, row, strict=True) if is_near}
 
 
 def _devices_of(submission: Submission) -> set[str]:

@@ -119,17 +119,17 @@ def answer_key(source: Path) -> Key:
 def needed_statements(names: Iterable[str], defined: dict[str, str]) -> list[str]:
     """The statements that define these names and all they need, each after what it needs."""
     ordered: dict[str, None] = {}
-    begun: set[str] = set()
+    visited: set[str] = set()
     path: list[tuple[str, Iterator[str]]] = [("", iter(names))]
     while path:
         statement, needed = path[-1]
         sources = (defined[name] for name in needed if name in defined)
-        source = next((source for source in sources if source not in begun), None)
+        source = next((source for source in sources if source not in visited), None)
         if source is None:
             ordered[statement] = None
             path.pop()
         else:
-            begun.add(source)
+            visited.add(source)
             path.append((source, iter(_names_needed(source))))
     return [statement for statement in ordered if statement]
 
@@ -161,14 +161,14 @@ class Program:
         check: the source's statements, run here; the exercises are not among them.
         exercises: the names that the check takes from the student's process.
         students: the statements of that process: the exercises, and what they need.
-        given: the names that the course gives these, as values.
+        course_names: what the course gives these, as values.
     """
 
     verdict: str
     check: str
     exercises: tuple[str, ...]
     students: str
-    given: tuple[str, ...]
+    course_names: tuple[str, ...]
 
 
 def program(verdict: str, key: Key, submitted: dict[str, str]) -> Program:
@@ -177,14 +177,14 @@ def program(verdict: str, key: Key, submitted: dict[str, str]) -> Program:
     check = needed_statements([verdict], sources)
     used = {name for statement in check for name in _names_needed(statement)}
     exercises = tuple(sorted(used & key.exercises))
-    given = {name for name, text in sources.items() if COURSE in _names_needed(text)}
+    from_course = {name for name, text in sources.items() if COURSE in _names_needed(text)}
     students = {k: v for k, v in submitted.items() if k in key.exercises or k not in key.defined}
-    offered = {name: text for name, text in sources.items() if name not in given}
+    offered = {name: text for name, text in sources.items() if name not in from_course}
     # Torch is there if the notebook has it: importing it takes longer than a call may.
     statements = needed_statements([*exercises, "torch"], {**students, **offered})
     needed = {name for statement in statements for name in _names_needed(statement)}
-    names_given = tuple(sorted(needed & given))
-    return Program(verdict, "\n".join(check), exercises, "\n".join(statements), names_given)
+    course_names = tuple(sorted(needed & from_course))
+    return Program(verdict, "\n".join(check), exercises, "\n".join(statements), course_names)
 
 
 def mark(notebook: str, key: Key, isolation: Isolation) -> list[Marked]:
@@ -210,7 +210,7 @@ def mark_exercise(of_verdict: Program, key: Key, isolation: Isolation) -> Marked
     """Run one check over values from a fresh process of the student's."""
     with StudentProcess(isolation) as process:
         try:
-            process.define(of_verdict.students, _values(of_verdict.given, key))
+            process.define(of_verdict.students, _values(of_verdict.course_names, key))
             names: dict[str, Any] = {name: process.look_up(name) for name in of_verdict.exercises}
             exec(of_verdict.check, names)  # noqa: S102  the course's own source
             answer = str(names[of_verdict.verdict])

@@ -7,12 +7,11 @@ by hand. A prediction counts for being made, not for being right; no timing is r
 
 from __future__ import annotations
 
-import csv
 import math
 import statistics
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -31,6 +30,7 @@ from labkit_grading.submissions import (
     read_folder,
     same_claims,
 )
+from labkit_grading.tables import write_table
 
 CAUTION = (
     "These checks deter forgery and cannot prevent it: "
@@ -38,7 +38,6 @@ CAUTION = (
 )
 CLASS_LEAST = 3  # runs, so that nobody's own can be told
 YES, NO, ABSENT = "yes", "no", ""
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 @dataclass(frozen=True)
@@ -175,20 +174,6 @@ def code_rows(
     ]
 
 
-def write_csv(rows: Iterable[MarkRow], file: Path) -> None:
-    """The marks, readable by a spreadsheet, in which no student's text becomes a formula."""
-    names = [part.name for part in fields(MarkRow)]
-    with file.open("w", encoding="utf-8-sig", errors="replace", newline="") as target:
-        writer = csv.writer(target)
-        writer.writerow(names)
-        writer.writerows([_harmless(getattr(row, name)) for name in names] for row in rows)
-
-
-def _harmless(value: object) -> object:
-    is_formula = isinstance(value, str) and value.startswith(FORMULA)
-    return f"'{value}" if is_formula else value
-
-
 def class_plot(submissions: Sequence[Submission]) -> str:
     """Every student's last point over the class's median, an experiment a column, as SVG."""
     values: dict[str, list[float]] = {}
@@ -294,7 +279,7 @@ def grade_folder(
             replace(row, look_at="; ".join(filter(None, (row.look_at, claim))))
             for row in rows_of(submission, flags, keys, isolation)
         )
-    write_csv(rows, table)
+    write_table(MarkRow, rows, table)
     if plot is not None:
         plot.write_text(class_plot(submissions), encoding="utf-8", errors="replace")
     if class_folder is not None:

@@ -23,7 +23,7 @@ from labkit_grading.sandbox import END_S, Isolation
 MOST_BYTES = 16 << 20
 """That a process may send while one exercise is judged, messages and answers together."""
 MOST_AT_ONCE = 16
-CALL_S, START_S, EXERCISE_S = 10.0, 60.0, 90.0
+CALL_S, START_S, EXERCISE_S = 10.0, 120.0, 180.0
 MOST_SHOWN = 300  # characters of what it printed
 
 

@@ -145,19 +145,19 @@ class Mail:
 
     Attributes:
         sent_bytes: of all that this rank sent.
-        heard: the ranks whose tensors may be in what this rank holds, itself among them.
+        origins: the ranks whose tensors may be in what this rank holds, itself among them.
     """
 
     def __init__(self, rank: int, post: _Post) -> None:
         self._rank, self._post = rank, post
-        self.sent_bytes, self.heard = 0, {rank}
+        self.sent_bytes, self.origins = 0, {rank}
 
     def send(self, to: int, tensor: Any) -> None:
         """Send a copy of a tensor to another rank."""
         if (self._rank, to) not in self._post.boxes:
             raise ValueError(f"rank {self._rank} cannot send to rank {to}")
         self.sent_bytes += tensor.numel() * tensor.element_size()
-        self._post.put((self._rank, to), (tensor.clone(), set(self.heard)))
+        self._post.put((self._rank, to), (tensor.clone(), set(self.origins)))
 
     def receive(self, source: int) -> Any:
         """Wait for the next tensor from another rank."""
@@ -168,8 +168,8 @@ class Mail:
             raise TimeoutError(
                 f"rank {self._rank} waits for rank {source}, which sends nothing more"
             )
-        tensor, heard = message
-        self.heard |= heard
+        tensor, origins = message
+        self.origins |= origins
         return tensor
 
 

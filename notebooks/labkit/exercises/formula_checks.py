@@ -47,8 +47,8 @@ class ExactFormula:
     def __call__(self, function: Callable[..., Any]) -> CodeVerdict:
         """Check that a function returns the right value in every case."""
         luck = random.SystemRandom()
-        drawn = [self.draw(luck) for _ in range(DRAWN)] if self.draw else []
-        cases = [*self.cases, *drawn]
+        drawn_cases = [self.draw(luck) for _ in range(DRAWN)] if self.draw else []
+        cases = [*self.cases, *drawn_cases]
 
         def check() -> str:
             for arguments in cases:

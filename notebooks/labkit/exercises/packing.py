@@ -151,8 +151,8 @@ def _cases() -> Iterator[tuple[tuple[str, ...], tuple[int, ...]]]:
             yield from ((profiles, in_use) for profiles in itertools.product(QUEUE, repeat=length))
     luck = random.SystemRandom()
     for _ in range(DRAWN):
-        in_use = tuple(sorted(luck.sample(range(MEMORY), luck.randrange(4))))
-        yield tuple(luck.choices(list(A100)[:4], k=luck.randrange(1, 5))), in_use
+        occupied = tuple(sorted(luck.sample(range(MEMORY), luck.randrange(4))))
+        yield tuple(luck.choices(list(A100)[:4], k=luck.randrange(1, 5))), occupied
 
 
 def _fault(answer: Any, profiles: tuple[str, ...], in_use: tuple[int, ...]) -> str:

@@ -87,7 +87,7 @@ def check_all_reduce(function: Callable[..., Any], *, ring: bool = False) -> Cod
 def _fault_of_mails(mails: Sequence[Mail], tensor_bytes: int) -> str:
     """Describe numbers that a rank has and cannot have received; empty where there are none."""
     for rank, mail in enumerate(mails):
-        if silent := set(range(len(mails))) - mail.heard:
+        if silent := set(range(len(mails))) - mail.origins:
             return f"rank {rank} holds the sum, but received nothing of rank {min(silent)}'s"
         if len(mails) > 1 and mail.sent_bytes < tensor_bytes:
             return f"rank {rank} sent {mail.sent_bytes} bytes of its tensor's {tensor_bytes}"
@@ -251,11 +251,11 @@ def check_split_matmul(function: Callable[..., Any], *, by: str) -> CodeVerdict:
         answer = function(x, weights, ranks)
         if answer is None or not isinstance(answer, list | tuple) or len(answer) != 2:
             return f"write the split by {by} first: it returns the ranks' products, and the whole"
-        products, whole = answer
-        if whole is None:
+        products, product = answer
+        if product is None:
             return f"write the split by {by} first: it returned nothing"
-        return _fault_of_products(products, x, weights, ranks, by) or _fault_of_whole(
-            whole, x @ weights, by
+        return _fault_of_products(products, x, weights, ranks, by) or _fault_of_sum(
+            product, x @ weights, by
         )
 
     sizes = ((2, 10, 6), (4, 8, 12), (5, 10, 10))
@@ -263,37 +263,37 @@ def check_split_matmul(function: Callable[..., Any], *, by: str) -> CodeVerdict:
     return verdict_of(right, *((with_ranks(size[0]), partial(check, *size)) for size in sizes))
 
 
-def _products(x: Any, weights: Any, ranks: int, by: str) -> list[Any]:
+def _products(x: Any, weights: Any, ranks: int, axis: str) -> list[Any]:
     """The ranks' products: by rows each has the shape of the whole, by columns its own columns."""
-    if by == "columns":
+    if axis == "columns":
         return [x @ columns for columns in weights.tensor_split(ranks, 1)]
     parts = zip(x.tensor_split(ranks, 1), weights.tensor_split(ranks, 0), strict=True)
     return [columns_of_x @ rows for columns_of_x, rows in parts]
 
 
-def _fault_of_products(products: Any, x: Any, weights: Any, ranks: int, by: str) -> str:
+def _fault_of_products(products: Any, x: Any, weights: Any, ranks: int, axis: str) -> str:
     if not isinstance(products, list | tuple) or len(products) != ranks:
         count = len(products) if isinstance(products, list | tuple) else "no list of them"
         return f"it must return one product for each of {ranks} ranks; there are {count}"
-    other = _products(x, weights, ranks, "rows" if by == "columns" else "columns")
+    other = _products(x, weights, ranks, "rows" if axis == "columns" else "columns")
     for rank, (product, right) in enumerate(
-        zip(products, _products(x, weights, ranks, by), strict=True)
+        zip(products, _products(x, weights, ranks, axis), strict=True)
     ):
         if not is_same(product, right):
             known_mistakes = [
                 ("it is the whole product, which no rank has to compute", x @ weights),
-                (f"each must multiply by a part of the {by} of weights", other[rank]),
+                (f"each must multiply by a part of the {axis} of weights", other[rank]),
             ]
-            shapes = f"it is no product by a part of the {by}, of shape {tuple(right.shape)}"
+            shapes = f"it is no product by a part of the {axis}, of shape {tuple(right.shape)}"
             return f"rank {rank}'s product is wrong: {mistake_in(product, known_mistakes, shapes)}"
     return ""
 
 
-def _fault_of_whole(whole: Any, right: Any, by: str) -> str:
-    if is_same(whole, right):
+def _fault_of_sum(product: Any, right: Any, axis: str) -> str:
+    if is_same(product, right):
         return ""
-    done = "added" if by == "rows" else "put side by side"
-    return f"the result {tuple(getattr(whole, 'shape', ()))} is not x @ w: products are {done}"
+    joined = "added" if axis == "rows" else "put side by side"
+    return f"the result {tuple(getattr(product, 'shape', ()))} is not x @ w: products are {joined}"
 
 
 def check_pair(forward: Callable[..., Any], backward: Callable[..., Any]) -> CodeVerdict:

@@ -111,11 +111,11 @@ def check_scaled_step(function: Callable[..., Any]) -> CodeVerdict:
     """
     infinity = float("inf")
     stories = (
-        ("at scale 1024", 2.0**10, None),
-        ("at scale 65536, where one gradient overflows", 2.0**16, infinity),
-        ("with an inf below zero", 2.0**11, -infinity),
-        ("with a nan", 2.0**12, float("nan")),
-        ("at scale 256", 2.0**8, None),
+        ("at scale 1024", 2.0**10, None, 0),
+        ("at scale 65536, where one gradient overflows", 2.0**16, infinity, 1),
+        ("with an inf below zero", 2.0**11, -infinity, 2),
+        ("with a nan", 2.0**12, float("nan"), 1),
+        ("at scale 256", 2.0**8, None, 0),
     )
     right = "the step gets the true gradients in fp32, and a step with inf is skipped"
     cases = [(label, partial(_fault_of_step, function, *story)) for label, *story in stories]
@@ -131,15 +131,18 @@ def _true_gradients() -> list[Any]:
     return [torch.tensor(part, dtype=torch.float64) for part in parts]
 
 
-def _fault_of_step(function: Callable[..., Any], scale: float, broken: float | None) -> str:
+def _fault_of_step(
+    function: Callable[..., Any], scale: float, broken: float | None, place: int
+) -> str:
+    """The fault in one step; `broken` is the last number of the gradient at `place`."""
     true = _true_gradients()
     scaler, requested_scales, taken_steps = _Scaler(scale), list[float](), list[list[Any]]()
 
     def gradients_at(factor: float) -> list[Any]:
         requested_scales.append(float(factor))
         gradients = [(gradient * float(factor)).half() for gradient in true]
-        if broken is not None:  # at any place but the first
-            gradients[random.SystemRandom().randrange(1, 3)][..., -1] = broken
+        if broken is not None:
+            gradients[place][..., -1] = broken
         return gradients
 
     answer = function(gradients_at, taken_steps.append, scaler)

@@ -204,10 +204,10 @@ class Peer:
         self._write(reply)
 
     def _result(self, verb: str, of: int, details: Any) -> Any:
-        owner, given = self._offered[of], self.decode(details)
+        owner, parts = self._offered[of], self.decode(details)
         if verb == "call":
-            return owner(*given["arguments"], **given["keywords"])
-        return self.attribute(owner, given["name"])
+            return owner(*parts["arguments"], **parts["keywords"])
+        return self.attribute(owner, parts["name"])
 
     def _write(self, frame: Data) -> bool:
         """Send a frame; False where the other side is gone."""
@@ -278,10 +278,10 @@ def _is_listed(value: Any) -> bool:
     return isinstance(value, Sequence | set | frozenset | Iterator)
 
 
-def shortened(text: str, most: int) -> str:
+def shortened(text: str, limit: int) -> str:
     """A text that somebody else wrote, in one line without control characters, and not too long."""
-    escaped = "".join(map(_visible, text[: most + 1]))
-    return escaped if len(escaped) <= most else f"{escaped[: most - 1]}…"
+    escaped = "".join(map(_visible, text[: limit + 1]))
+    return escaped if len(escaped) <= limit else f"{escaped[: limit - 1]}…"
 
 
 def _visible(character: str) -> str:
@@ -289,9 +289,9 @@ def _visible(character: str) -> str:
     return character if is_plain else character.encode("unicode_escape").decode("ascii")
 
 
-def first_bytes(stream: IO[bytes], most: int) -> Iterable[bytes]:
+def first_bytes(stream: IO[bytes], limit: int) -> Iterable[bytes]:
     """Read a stream to its end, and keep its first bytes only."""
-    room = most
+    room = limit
     while chunk := stream.read1(1 << 16):  # type: ignore[attr-defined]  # a BufferedReader
         if room > 0:
             yield chunk[:room]

@@ -8,6 +8,7 @@ import io
 import json
 import os
 import resource
+import subprocess
 import time
 
 import pytest
@@ -15,6 +16,7 @@ from tests.needs import needs
 from tests.unit.labkit.in_process import InProcess
 from tests.unit.labkit.test_grading import notebook_of
 
+from labkit.errors import LabError
 from labkit_grading import grade_code, sandbox, student_process
 from labkit_grading.answering import wire
 
@@ -149,6 +151,29 @@ def test_a_forgery_is_not_right(key, code):
     mark = marked(key, code, sandbox.Bubblewrap())
     assert not mark.right
     assert mark.message
+
+
+IMAGE = os.environ.get("MIGLAB_JUDGE_IMAGE", "")
+HONEST = "def answer(question):\n    return 42 + (question == 'b')"
+
+
+@pytest.mark.skipif(not IMAGE, reason="MIGLAB_JUDGE_IMAGE names no image with Python and torch")
+def test_a_forgery_is_not_right_in_a_container(key):
+    """Nor is honest work wrong there, and no container stays."""
+    container = sandbox.Container(IMAGE)
+    container.require()
+    assert marked(key, HONEST, container).right
+    marks = {name: marked(key, code, container).right for name, code in FORGERIES.items()}
+    assert marks == dict.fromkeys(FORGERIES, False)
+    names = ["docker", "ps", "--all", "--quiet", "--filter", "name=miglab-judge-"]
+    assert subprocess.run(names, capture_output=True, check=True).stdout == b""
+
+
+def test_a_container_is_refused_where_there_is_no_docker(tmp_path, monkeypatch):
+    """In a sentence, before any zip is read."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(LabError, match="there is no `docker`"):
+        sandbox.Container("any").require()
 
 
 @pytest.mark.parametrize("code", [EVERY_FILE, EQUALS_EVERYTHING, ALLCLOSE, JSON, FORKED_WRITER])
