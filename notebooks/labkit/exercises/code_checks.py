@@ -98,6 +98,21 @@ def is_same(answer: Any, right: Any) -> bool:
     return is_alike and bool(torch.allclose(answer, right, rtol=1e-9, atol=1e-9))
 
 
+def require_same_shape(tensors: Sequence[Any], subject: str) -> None:
+    """Refuse tensors that torch would widen to a common shape, however large that is.
+
+    Args:
+        tensors: that are about to be added.
+        subject: the beginning of the sentence.
+
+    Raises:
+        ValueError: their shapes differ.
+    """
+    shapes = sorted({tuple(tensor.shape) for tensor in tensors})
+    if len(shapes) > 1:
+        raise ValueError(f"{subject} tensors of the shapes {', '.join(map(str, shapes))}")
+
+
 def mistake_in(answer: Any, known_mistakes: Iterable[tuple[str, Any]], otherwise: str = "") -> str:
     """Describe the known mistake that gives this answer; `otherwise` where none does."""
     return next(
@@ -253,8 +268,10 @@ class Exchanges:
         def wait() -> Any:
             self.waited_before_end = self.waited_before_end or not self.is_over
             while len(self._added) <= number:  # messages come in the order in which they were sent
-                own_tensor = self._started[len(self._added)]
-                self._added.append(own_tensor + sum(self._receive(other) for other in self._others))
+                tensors = [self._started[len(self._added)]]
+                tensors += [self._receive(other) for other in self._others]
+                require_same_shape(tensors, "ranks gave one all-reduce")
+                self._added.append(sum(tensors))
             return self._added[number].clone()
 
         return wait

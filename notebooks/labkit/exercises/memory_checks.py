@@ -19,6 +19,7 @@ from labkit.exercises.code_checks import (
     is_same,
     mistake_in,
     random_tensors,
+    require_same_shape,
     run_exchanging,
     verdict_of,
 )
@@ -116,6 +117,7 @@ def check_zero_step(function: Callable[..., Any]) -> CodeVerdict:
 
         def one_rank(exchanges: Exchanges) -> Any:
             def adam(number: int, weight: Any, gradient: Any) -> Any:
+                require_same_shape((weight, gradient), "adam was given")
                 stepped.append((exchanges.rank, number, gradient))
                 return weight - 0.1 * gradient.sign()  # Adam's first step
 

@@ -25,7 +25,7 @@ FILE = "<exercise>"
 MOST_TEXT = 2000
 
 
-class Answers(wire.Peer):
+class StudentPeer(wire.Peer):
     """The student's side. Its first two objects: one that defines the code, one that looks up."""
 
     def __init__(self, incoming: Any, outgoing: Any) -> None:
@@ -87,7 +87,7 @@ def main() -> None:
     incoming, outgoing = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
-    Answers(incoming, outgoing).serve()
+    StudentPeer(incoming, outgoing).serve()
     os._exit(0)
 
 

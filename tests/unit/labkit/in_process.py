@@ -6,7 +6,7 @@ import threading
 from dataclasses import dataclass
 from typing import IO
 
-from labkit_grading.answering.serve import Answers
+from labkit_grading.answering.serve import StudentPeer
 
 
 @dataclass
@@ -31,7 +31,7 @@ class InProcess:
         def answer() -> None:
             incoming, outgoing = os.fdopen(to_code, "rb"), os.fdopen(of_code, "wb")
             with incoming, contextlib.suppress(OSError), outgoing:
-                Answers(incoming, outgoing).serve()
+                StudentPeer(incoming, outgoing).serve()
 
         threading.Thread(target=answer, daemon=True).start()
         return Pipes(os.fdopen(of_judge, "wb"), os.fdopen(to_judge, "rb"), os.fdopen(printed, "rb"))
