@@ -135,18 +135,16 @@ def answer(question):
         for folder, folders, names in os.walk("/")
         for name in folders + names
         if not folder.startswith(("/proc", "/sys")) and any(
-            part in name.lower() for part in ("labkit", "miglab", "your_slice", ".zip")
+            part in name.lower() for part in ("labkit", "miglab", "your_slice", "hand-in")
         )
     )
 """
 
 
-def test_nothing_of_the_course_is_in_the_sandbox(key):
+def test_nothing_of_the_course_is_in_the_sandbox(key, monkeypatch):
     """No labkit, no source, no hand-in: whatever somebody installed beside Python."""
-    message = marked(key, COURSE).message
-    assert message.startswith("not yet right: ")
-    assert "labkit" not in message
-    assert "slice" not in message
+    monkeypatch.setattr(student_process, "CALL_S", 100.0)  # for every folder there is
+    assert marked(key, COURSE).message == "not yet right: []"
 
 
 def test_without_bubblewrap_code_is_refused(tmp_path, capsys, monkeypatch):
