@@ -132,11 +132,52 @@ def grade(
     run_code: Annotated[
         bool, typer.Option("--run-code", help="mark exercises, too: run students' code, isolated")
     ] = False,
+    image: Annotated[
+        str, typer.Option(help="run it in containers of this image instead of bubblewrap")
+    ] = "",
+    machine: Annotated[
+        list[str] | None,
+        typer.Option(help="a device of the lab, as evidence names it; repeatable: flags others"),
+    ] = None,
+    unprotected: Annotated[
+        bool, typer.Option("--unprotected", help="run it with your own rights, isolated by nothing")
+    ] = False,
 ) -> None:
     """Mark a folder of handed-in zips."""
+    from labkit_grading import sandbox
     from labkit_grading.grading import grade_folder
 
-    grade_folder(folder, csv, plot, sources, run_code=run_code, class_folder=class_folder)
+    if image and unprotected:
+        raise LabError("--image isolates students' code and --unprotected does not: say one.")
+    isolation: sandbox.Isolation | None = None
+    if run_code or image or unprotected:
+        isolation = sandbox.Container(image) if image else sandbox.Bubblewrap()
+        isolation = sandbox.Unprotected() if unprotected else isolation
+    grade_folder(
+        folder,
+        csv,
+        plot,
+        sources,
+        isolation=isolation,
+        class_folder=class_folder,
+        machines=machine or (),
+    )
+
+
+@app.command()
+def recheck(
+    folder: Annotated[Path, typer.Argument(help="of zips")],
+    csv: Annotated[Path, typer.Option(help="both values, a row a point")],
+    count: Annotated[int, typer.Option(min=1, help="experiments to draw")] = 5,
+    seed: Annotated[int | None, typer.Option(help="repeats a draw")] = None,
+    sources: Sources = None,
+    limit_s: Limit = LIMIT_S,
+) -> None:
+    """Draw some of a class's experiments, and measure them again here."""
+    from labkit_authoring.recheck import recheck_folder
+    from labkit_grading.grading import own_sources
+
+    recheck_folder(folder, csv, sources or own_sources(), count=count, seed=seed, limit_s=limit_s)
 
 
 def _refuse_without_gpu(emulate_slice: bool) -> None:

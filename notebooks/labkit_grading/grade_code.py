@@ -2,49 +2,47 @@
 
 An exercise is a function or class of the source that holds a solution. From the student's notebook
 only exercises (and what they alone define) are taken; checks and all the rest come from the source,
-so that an edited check changes nothing. Both run in one process of a sandbox, because the check
-calls the exercise with tensors, functions and threads. The sandbox guards the machine, and cannot
-guard the verdict: code that gets at the check, at torch or at the open channel would write its own
-"right". So code that reaches beyond its exercise is not run, and a person reads it.
+so that an edited check changes nothing. The check runs here; the student's statements run in a
+process of their own, a fresh one for each check, which is asked for values and told nothing else.
 """
 
 from __future__ import annotations
 
 import ast
 import builtins
-import json
-import subprocess
 import symtable
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from labkit.errors import LabError
-from labkit_grading import cells, sandbox
-from labkit_grading.run_checks import ENDED
+from labkit.exercises.code_checks import NoValue
+from labkit_grading import cells
+from labkit_grading.answering.wire import shortened
+from labkit_grading.sandbox import Isolation
+from labkit_grading.student_process import StudentProcess
 from make_notebooks import build_text
 
-LIMIT_S = 120.0
 SUFFIX = "_verdict"
 RIGHT = "right"
-MODULES = {"torch", "math", "itertools", "functools", "collections", "statistics", "time"}
-FORBIDDEN = frozenset(
-    {"eval", "exec", "compile", "open", "globals", "locals", "vars"}
-    | {"getattr", "setattr", "delattr"}
-    | {"os", "sys", "subprocess", "socket", "shutil", "importlib", "ctypes", "builtins", "gc"}
-    | {"inspect", "pickle", "types", "threading", "multiprocessing", "breakpoint", "input"}
-)
-OWN_METHODS = frozenset({"__init__", "__call__", "__len__", "__iter__"})
-BEYOND = "not run: it uses `{name}`, which reaches beyond the exercise: read it"
+COURSE = "labkit"  # where the right answers are: it stays on this side
+MOST_CODE = 1 << 20  # characters of one notebook
+MOST_SHOWN = 300  # characters of a message
 
 
 @dataclass(frozen=True)
 class Marked:
-    """The result of one exercise: whether it is right, and the message of its check."""
+    """The result of one exercise: whether it is right, and the message of its check.
+
+    Attributes:
+        printed: the beginning of what the student's code printed: it is the student's word.
+    """
 
     verdict: str
     right: bool
     message: str
+    printed: str = ""
 
 
 @dataclass(frozen=True)
@@ -73,13 +71,20 @@ def definitions(texts: Iterable[str]) -> dict[str, str]:
             tree = ast.parse(text)
         except SyntaxError:
             continue
+        lines = text.replace("\r\n", "\n").replace("\r", "\n").encode().split(b"\n")
         for node in tree.body:
-            source = ast.get_source_segment(text, node) or ""
-            decorators = getattr(node, "decorator_list", [])
-            if decorators:
-                source = "\n".join(text.splitlines()[decorators[0].lineno - 1 : node.end_lineno])
-            source_of.update(dict.fromkeys(_defined_names(node), source))
+            source_of.update(dict.fromkeys(_defined_names(node), _text_of(node, lines)))
     return source_of
+
+
+def _text_of(node: ast.stmt, lines: list[bytes]) -> str:
+    """A statement's own lines, with its decorators; takes as long as these lines are."""
+    decorators = getattr(node, "decorator_list", [])
+    first, last = (decorators[0] if decorators else node).lineno, node.end_lineno or node.lineno
+    part = lines[first - 1 : last]
+    part[-1] = part[-1][: node.end_col_offset]
+    part[0] = part[0] if decorators else part[0][node.col_offset :]
+    return b"\n".join(part).decode()
 
 
 def _defined_names(node: ast.stmt) -> list[str]:
@@ -89,8 +94,12 @@ def _defined_names(node: ast.stmt) -> list[str]:
         return [(alias.asname or alias.name).split(".")[0] for alias in node.names]
     if isinstance(node, ast.Assign | ast.AnnAssign):
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        inside = [part for target in targets for part in ast.walk(target)]
-        return [part.id for part in inside if isinstance(part, ast.Name)]
+        names = (part for target in targets for part in ast.walk(target))
+        return [
+            part.id
+            for part in names
+            if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
+        ]
     return []
 
 
@@ -107,32 +116,22 @@ def answer_key(source: Path) -> Key:
     return Key(source_of, frozenset(exercises), verdicts)
 
 
-def program(verdict: str, key: Key, submitted: dict[str, str]) -> tuple[str, str]:
-    """The source of a verdict: all its statements in order, and the student's among them."""
-    students = {k: v for k, v in submitted.items() if k in key.exercises or k not in key.defined}
-    sources = {k: v for k, v in key.defined.items() if k not in key.exercises}
-    order = _needed_statements([verdict], {**students, **sources})
-    students_part = (statement for statement in order if statement in students.values())
-    return "\n".join(order), "\n".join(students_part)
-
-
-def _needed_statements(names: Iterable[str], defined: dict[str, str]) -> list[str]:
+def needed_statements(names: Iterable[str], defined: dict[str, str]) -> list[str]:
     """The statements that define these names and all they need, each after what it needs."""
-    order: dict[str, str] = {}
-
-    def add(name: str) -> None:
-        source = defined.get(name)
-        if source is None or name in order:
-            return
-        order[name] = ""
-        for needed in _names_needed(source):
-            add(needed)
-        order.pop(name)
-        order[name] = source
-
-    for name in names:
-        add(name)
-    return list(dict.fromkeys(order.values()))
+    ordered: dict[str, None] = {}
+    visited: set[str] = set()
+    path: list[tuple[str, Iterator[str]]] = [("", iter(names))]
+    while path:
+        statement, needed = path[-1]
+        sources = (defined[name] for name in needed if name in defined)
+        source = next((source for source in sources if source not in visited), None)
+        if source is None:
+            ordered[statement] = None
+            path.pop()
+        else:
+            visited.add(source)
+            path.append((source, iter(_names_needed(source))))
+    return [statement for statement in ordered if statement]
 
 
 def _names_needed(text: str) -> list[str]:
@@ -153,73 +152,82 @@ def _names_needed(text: str) -> list[str]:
     return [name for name in global_names if not hasattr(builtins, name)]
 
 
-def mark(notebook: str, key: Key, *, limit_s: float = LIMIT_S) -> list[Marked]:
+@dataclass(frozen=True)
+class Program:
+    """What one check takes, divided between the two processes.
+
+    Attributes:
+        verdict: the name of the check's answer.
+        check: the source's statements, run here; the exercises are not among them.
+        exercises: the names that the check takes from the student's process.
+        students: the statements of that process: the exercises, and what they need.
+        course_names: what the course gives these, as values.
+    """
+
+    verdict: str
+    check: str
+    exercises: tuple[str, ...]
+    students: str
+    course_names: tuple[str, ...]
+
+
+def program(verdict: str, key: Key, submitted: dict[str, str]) -> Program:
+    """Divide what a check takes between this process and the student's."""
+    sources = {name: text for name, text in key.defined.items() if name not in key.exercises}
+    check = needed_statements([verdict], sources)
+    used = {name for statement in check for name in _names_needed(statement)}
+    exercises = tuple(sorted(used & key.exercises))
+    from_course = {name for name, text in sources.items() if COURSE in _names_needed(text)}
+    students = {k: v for k, v in submitted.items() if k in key.exercises or k not in key.defined}
+    offered = {name: text for name, text in sources.items() if name not in from_course}
+    # Torch is there if the notebook has it: importing it takes longer than a call may.
+    statements = needed_statements([*exercises, "torch"], {**students, **offered})
+    needed = {name for statement in statements for name in _names_needed(statement)}
+    course_names = tuple(sorted(needed & from_course))
+    return Program(verdict, "\n".join(check), exercises, "\n".join(statements), course_names)
+
+
+def mark(notebook: str, key: Key, isolation: Isolation) -> list[Marked]:
     """Run the checks of one handed-in notebook.
 
     Args:
         notebook: the .ipynb's text.
         key: of its source.
-        limit_s: for all checks of it.
+        isolation: how the student's code runs.
+
+    Raises:
+        LabError: it is no notebook, or holds more code than anybody writes.
     """
-    submitted = definitions(cell.text for cell in cells.notebook_cells(notebook, "the notebook"))
-    programs = {verdict: program(verdict, key, submitted) for verdict in key.verdicts}
-    reach = {verdict: first_foreign_name(students) for verdict, (_, students) in programs.items()}
-    runnable = {verdict: text for verdict, (text, _) in programs.items() if not reach[verdict]}
-    answers, is_late = _run_programs(runnable, limit_s)
-    missing = f"no answer within {limit_s:g} s" if is_late else ENDED
-    refusals = {verdict: BEYOND.format(name=name) for verdict, name in reach.items() if name}
-    results = ((verdict, (refusals | answers).get(verdict, missing)) for verdict in key.verdicts)
-    return [Marked(verdict, text.startswith(RIGHT), text) for verdict, text in results]
+    texts = [cell.text for cell in cells.notebook_cells(notebook, "the notebook")]
+    if sum(map(len, texts)) > MOST_CODE:
+        raise LabError(f"it holds more than {MOST_CODE >> 20} MiB of code")
+    submitted = definitions(texts)
+    programs = (program(verdict, key, submitted) for verdict in key.verdicts)
+    return [mark_exercise(of_verdict, key, isolation) for of_verdict in programs]
 
 
-def first_foreign_name(text: str) -> str:
-    """The first name that an exercise must not use; empty where there is none."""
-    return next((name for node in ast.walk(ast.parse(text)) for name in _foreign_names(node)), "")
+def mark_exercise(of_verdict: Program, key: Key, isolation: Isolation) -> Marked:
+    """Run one check over values from a fresh process of the student's."""
+    with StudentProcess(isolation) as process:
+        try:
+            process.define(of_verdict.students, _values(of_verdict.course_names, key))
+            names: dict[str, Any] = {name: process.look_up(name) for name in of_verdict.exercises}
+            exec(of_verdict.check, names)  # noqa: S102  the course's own source
+            answer = str(names[of_verdict.verdict])
+        except NoValue as error:
+            answer = f"error: {error}"
+        except Exception as error:  # outermost frame around a student's values
+            answer = f"error: {type(error).__name__}: {error}"
+    answer = f"error: {process.fault}" if process.fault else answer
+    right, message = answer.startswith(RIGHT), shortened(answer.replace("\n", " "), MOST_SHOWN)
+    return Marked(of_verdict.verdict, right, message, process.printed)
 
 
-def _foreign_names(node: ast.AST) -> Iterator[str]:
-    if isinstance(node, ast.Import | ast.ImportFrom):
-        module = getattr(node, "module", None)
-        imported = [alias.name for alias in node.names]
-        modules = [module or ""] if isinstance(node, ast.ImportFrom) else imported
-        yield from (name for name in modules if name.split(".")[0] not in MODULES)
-        yield from (name for name in imported if _is_forbidden(name))
-    elif isinstance(node, ast.Attribute):
-        is_written = isinstance(node.ctx, ast.Store | ast.Del)
-        is_changed = is_written and _root(node) in {*MODULES, "labkit", ""}
-        if is_changed or _is_forbidden(node.attr):
-            yield node.attr
-    elif isinstance(node, ast.Name) and _is_forbidden(node.id):
-        yield node.id
-    elif isinstance(node, ast.Constant) and isinstance(node.value, str) and "__" in node.value:
-        yield node.value
-    elif isinstance(node, ast.FunctionDef) and _is_forbidden(node.name):
-        yield node.name
-
-
-def _is_forbidden(name: str) -> bool:
-    is_dunder = name.startswith("__") and name.endswith("__")
-    return name in FORBIDDEN or (is_dunder and name not in OWN_METHODS)
-
-
-def _root(node: ast.expr) -> str:
-    """The name at the root of an attribute chain; empty where there is none."""
-    while isinstance(node, ast.Attribute | ast.Subscript):
-        node = node.value
-    return node.id if isinstance(node, ast.Name) else ""
-
-
-def _run_programs(programs: dict[str, str], limit_s: float) -> tuple[dict[str, str], bool]:
-    """The answers of the checks, and whether the time was over before all had answered."""
-    process = sandbox.start()
-    try:
-        output, _ = process.communicate(json.dumps(programs).encode(), limit_s)
-        is_late = False
-    except subprocess.TimeoutExpired:
-        process.kill()
-        output, is_late = process.communicate()[0], True
-    lines = (json.loads(line) for line in output.splitlines() if line.endswith(b"]"))
-    return {verdict: answer for verdict, answer in lines}, is_late
+def _values(names: Iterable[str], key: Key) -> dict[str, Any]:
+    """What the course's source says that these names hold."""
+    values: dict[str, Any] = {}
+    exec("\n".join(needed_statements(names, key.defined)), values)  # noqa: S102  the same
+    return {name: values[name] for name in names}
 
 
 def keys_of(sources: Path) -> dict[str, Key]:

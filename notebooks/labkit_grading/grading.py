@@ -1,18 +1,17 @@
 """Mark a folder of handed-in zips: what a machine can judge, and empty columns for what it cannot.
 
 Judged: the evidence's schema and digest, the prediction before the measurement, the verdict
-read rightly, code exact, samples that two students share. An explanation gets 0 to 3 by hand. A
-prediction counts for being made, not for being right; no timing is ever run again.
+read rightly, code exact. What looks odd is flagged, and takes no mark. An explanation gets 0 to 3
+by hand. A prediction counts for being made, not for being right; no timing is run again here.
 """
 
 from __future__ import annotations
 
-import csv
 import math
 import statistics
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -22,14 +21,16 @@ from labkit.evidence.evidence import Evidence, Judgement, Point
 from labkit.notebook.catalogue import EXPERIMENTS
 from labkit.panel.plot import Mark, Plot, Series
 from labkit.records import now_text
-from labkit_grading import figures, grade_code, sandbox
+from labkit_grading import figures, grade_code
+from labkit_grading.flags import flags_of
+from labkit_grading.sandbox import Isolation
 from labkit_grading.submissions import (
     Submission,
     error_text,
     read_folder,
     same_claims,
-    same_samples,
 )
+from labkit_grading.tables import write_table
 
 CAUTION = (
     "These checks deter forgery and cannot prevent it: "
@@ -37,7 +38,6 @@ CAUTION = (
 )
 CLASS_LEAST = 3  # runs, so that nobody's own can be told
 YES, NO, ABSENT = "yes", "no", ""
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,7 @@ class MarkRow:
     Attributes:
         file: the zip; it says whose row this is.
         claimed_student: who the zip itself says handed it in.
+        printed: the beginning of what the student's code printed while it was judged.
         machine_mark: 1 when everything a machine judged is in order, else 0.
         explanation_0_to_3: left empty, for the marker.
         look_at: what a person should see before believing the rest.
@@ -65,21 +66,22 @@ class MarkRow:
     machine_mark: int = 0
     explanation_0_to_3: str = ABSENT
     explanation: str = ABSENT
+    printed: str = ABSENT
     look_at: str = ABSENT
 
 
 def experiment_rows(
-    submission: Submission, evidence: Evidence, twins: Sequence[str]
+    submission: Submission, evidence: Evidence, flags: Sequence[str]
 ) -> list[MarkRow]:
     """Judge one experiment's evidence, which would not have been read if it contradicted itself."""
     judged = judged_again(evidence)
     has_claim = judged is not None and judged.expected != store.NOT_APPLICABLE
     read = evidence.verdict_read == judged.verdict if judged and evidence.verdict_read else False
     look_at = [f"stopped: {evidence.stopped}"] if evidence.stopped else []
-    look_at += [f"the same samples as {', '.join(twins)}"] if twins else []
+    look_at += flags
     is_judged = judged is not None or evidence.experiment not in CHECKS
     is_whole = evidence.stopped is None and is_judged
-    good = evidence.is_students and not twins and is_whole and (read or not has_claim)
+    good = evidence.is_students and is_whole and (read or not has_claim)
     return [
         MarkRow(
             submission.file,
@@ -112,18 +114,28 @@ def _yes(value: bool) -> str:
 
 def rows_of(
     submission: Submission,
-    twins: Mapping[tuple[str, str], Sequence[str]],
+    flags: Mapping[tuple[str, str], Sequence[str]],
     keys: Mapping[str, grade_code.Key],
+    isolation: Isolation | None = None,
 ) -> list[MarkRow]:
-    """All rows of one zip: experiments, exercises, and what could not be read."""
+    """All rows of one zip: experiments, exercises, and what could not be read.
+
+    Args:
+        submission: the zip.
+        flags: by zip and experiment, what the marker should look at.
+        keys: the answer keys, by notebook.
+        isolation: how students' code runs; exercises have no rows without it.
+    """
     rows: list[MarkRow] = []
     for name, evidence in submission.evidence.items():
-        twin_files = twins.get((submission.file, name), ())
-        judge = partial(experiment_rows, submission, evidence, twin_files)
+        judge = partial(
+            experiment_rows, submission, evidence, flags.get((submission.file, name), ())
+        )
         rows += _rows_or_problem(submission, name, judge)
     for notebook, text in submission.notebooks.items():
-        if key := keys.get(notebook.split(" (fresh")[0]):
-            judge = partial(code_rows, submission, notebook, text, key)
+        key = keys.get(notebook.split(" (fresh")[0])
+        if key and isolation:
+            judge = partial(code_rows, submission, notebook, text, key, isolation)
             rows += _rows_or_problem(submission, f"{notebook}: code", judge)
     problems = submission.problems.items()
     return rows + [_unreadable(submission, part, problem) for part, problem in problems]
@@ -144,7 +156,7 @@ def _unreadable(submission: Submission, item: str, problem: str) -> MarkRow:
 
 
 def code_rows(
-    submission: Submission, notebook: str, text: str, key: grade_code.Key
+    submission: Submission, notebook: str, text: str, key: grade_code.Key, isolation: Isolation
 ) -> list[MarkRow]:
     """One row an exercise of a notebook."""
     return [
@@ -155,24 +167,11 @@ def code_rows(
             readable=YES,
             code_exact=_yes(marked.right),
             machine_mark=int(marked.right),
+            printed=marked.printed,
             look_at="" if marked.right else marked.message,
         )
-        for marked in grade_code.mark(text, key)
+        for marked in grade_code.mark(text, key, isolation)
     ]
-
-
-def write_csv(rows: Iterable[MarkRow], file: Path) -> None:
-    """The marks, readable by a spreadsheet, in which no student's text becomes a formula."""
-    names = [part.name for part in fields(MarkRow)]
-    with file.open("w", encoding="utf-8-sig", errors="replace", newline="") as target:
-        writer = csv.writer(target)
-        writer.writerow(names)
-        writer.writerows([_harmless(getattr(row, name)) for name in names] for row in rows)
-
-
-def _harmless(value: object) -> object:
-    is_formula = isinstance(value, str) and value.startswith(FORMULA)
-    return f"'{value}" if is_formula else value
 
 
 def class_plot(submissions: Sequence[Submission]) -> str:
@@ -247,8 +246,9 @@ def grade_folder(
     plot: Path | None,
     sources: Path | None,
     *,
-    run_code: bool = False,
+    isolation: Isolation | None = None,
     class_folder: Path | None = None,
+    machines: Collection[str] = (),
 ) -> None:
     """Grade every zip of a folder, write the marks and the plot, and say what was found.
 
@@ -257,28 +257,29 @@ def grade_folder(
         table: the CSV to write.
         plot: the SVG to write, or None.
         sources: of the notebooks' .py sources; None takes those of this checkout.
-        run_code: whether to run the students' code, isolated, against the exact checks.
+        isolation: how to run the students' code for the exact checks; None runs none of it.
         class_folder: where the class's medians are put, for the panels to draw; or None.
+        machines: the names of the lab's devices, as evidence has them; others are flagged.
 
     Raises:
         LabError: there is nothing to grade, no sources for the code, or nothing that isolates it.
     """
-    if run_code:
-        sandbox.require()
+    if isolation:
+        isolation.require()
     submissions = read_folder(folder)
-    keys = grade_code.keys_of(sources or own_sources()) if run_code else {}
-    twins, claims = same_samples(submissions), same_claims(submissions)
+    keys = grade_code.keys_of(sources or own_sources()) if isolation else {}
+    flags, claims = flags_of(submissions, machines), same_claims(submissions)
     rows: list[MarkRow] = []
     for number, submission in enumerate(submissions, 1):
-        if run_code:
+        if isolation:
             print(f"{number} of {len(submissions)}: {submission.file}", file=sys.stderr)
         other_zips = ", ".join(claims.get((submission.file, ""), ()))
         claim = f"{other_zips} claims the same student" if other_zips else ""
         rows += (
             replace(row, look_at="; ".join(filter(None, (row.look_at, claim))))
-            for row in rows_of(submission, twins, keys)
+            for row in rows_of(submission, flags, keys, isolation)
         )
-    write_csv(rows, table)
+    write_table(MarkRow, rows, table)
     if plot is not None:
         plot.write_text(class_plot(submissions), encoding="utf-8", errors="replace")
     if class_folder is not None:
@@ -286,7 +287,7 @@ def grade_folder(
             store.save(evidence, class_folder)
     flagged = sum(bool(row.look_at) for row in rows)
     print(f"{len(submissions)} zips, {len(rows)} rows in {table}, {flagged} to look at")
-    if not (rows or run_code):
+    if not (rows or isolation):
         print("Nobody handed in an experiment; --run-code marks the exercises.")
     print(CAUTION)
 

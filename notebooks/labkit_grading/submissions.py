@@ -6,7 +6,6 @@ cannot be read costs that zip or that part of it, never the class.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import zipfile
@@ -21,7 +20,6 @@ from labkit.evidence.evidence import Evidence
 
 MEMBER_LIMIT = 16 << 20
 TOTAL_LIMIT = 128 << 20
-FEWEST = 5  # a list of fewer samples may be the same by chance
 Item = tuple[str, str]
 PART = re.compile(
     r"(?:[^/]+/)?(?P<part>manifest\.json|evidence/[^/]+\.json|notebooks/[^/]+\.ipynb)"
@@ -122,26 +120,9 @@ def _add_evidence(submission: Submission, key: str, text: str) -> None:
     submission.evidence[key] = evidence
 
 
-def same_samples(submissions: Iterable[Submission]) -> dict[Item, list[str]]:
-    """By zip and experiment, the other zips with samples of it: nobody measures the same twice."""
-    return _other_files_by_item(
-        (mark, (submission.file, evidence.experiment))
-        for submission in submissions
-        for evidence in submission.evidence.values()
-        for mark in _fingerprints(evidence)
-    )
-
-
 def same_claims(submissions: Iterable[Submission]) -> dict[Item, list[str]]:
     """By zip (and no experiment), the other zips that claim the same student."""
     return _other_files_by_item((s.student, (s.file, "")) for s in submissions)
-
-
-def _fingerprints(evidence: Evidence) -> Iterator[str]:
-    """A digest for each list of samples that is too long to be the same by chance."""
-    for record in (record for point in evidence.points for record in point.records):
-        if len(record.samples_s) >= FEWEST:
-            yield hashlib.sha256(json.dumps(record.samples_s).encode()).hexdigest()
 
 
 def _other_files_by_item(marks: Iterable[tuple[str, Item]]) -> dict[Item, list[str]]:

@@ -49,23 +49,25 @@ import torch  # on the CPU only: this notebook itself never touches the GPU
 
 
 def split_rows(x, weights, ranks):
-    """x @ weights from partial products, each with some of the *rows* of weights."""
+    """The ranks' products, each with some of the *rows* of weights, and x @ weights made from them."""
     # <solution>
     parts = zip(x.tensor_split(ranks, dim=1), weights.tensor_split(ranks, dim=0), strict=True)
-    return sum(columns_of_x @ rows for columns_of_x, rows in parts)
+    products = [columns_of_x @ rows for columns_of_x, rows in parts]
+    return products, sum(products)
     # </solution>
     # <student>
-    # return None  # write the row split here
+    # return [], None  # write the row split here
     # </student>
 
 
 def split_columns(x, weights, ranks):
-    """x @ weights from partial products, each with some of the *columns* of weights."""
+    """The ranks' products, each with some of the *columns* of weights, and x @ weights made from them."""
     # <solution>
-    return torch.cat([x @ columns for columns in weights.tensor_split(ranks, dim=1)], dim=1)
+    products = [x @ columns for columns in weights.tensor_split(ranks, dim=1)]
+    return products, torch.cat(products, dim=1)
     # </solution>
     # <student>
-    # return None  # write the column split here
+    # return [], None  # write the column split here
     # </student>
 
 
@@ -89,7 +91,7 @@ def off_by(split_name, part):
         torch.randn(*shape, generator=generator) for shape in ((128, 1000), (1000, 500), (128, 500))
     )
     results = []
-    for product in (lambda a, b: a @ b, lambda a, b: split(a, b, 2)):
+    for product in (lambda a, b: a @ b, lambda a, b: split(a, b, 2)[1]):
         leaf = x.clone().requires_grad_()
         output = product(leaf, weights)
         output.backward(delta)

@@ -6,8 +6,8 @@ algorithm ends in a sentence instead of hanging.  torch is imported when called.
 
 from __future__ import annotations
 
-import queue
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +15,7 @@ from typing import Any
 
 from labkit.run.source import describe_error, error_sentence
 
-PATIENCE_S = 2.0
+PATIENCE_S = 20.0  # until a rank that has not returned is taken for an endless loop
 HEADER = 5  # of a message by wire: the number of dimensions, and up to four of them
 
 
@@ -28,6 +28,18 @@ class CodeVerdict:
 
     def __str__(self) -> str:
         return f"{'right' if self.right else 'not yet right'}: {self.why}"
+
+
+class NoValue(Exception):
+    """Code that runs elsewhere, as when it is marked, gave no value; the message is a sentence.
+
+    Attributes:
+        kind: the name of what the code raised; empty where it raised nothing.
+    """
+
+    def __init__(self, sentence: str, kind: str = "") -> None:
+        super().__init__(sentence)
+        self.kind = kind
 
 
 class RankFailed(RuntimeError):
@@ -54,6 +66,8 @@ def verdict_of(right: str, *cases: tuple[str, Callable[[], str]]) -> CodeVerdict
 
 
 def _error_in_words(error: BaseException) -> str:
+    if isinstance(error, NoValue):
+        return str(error)
     return error_sentence(describe_error(error), "in your code")
 
 
@@ -67,11 +81,12 @@ def with_ranks(count: int) -> str:
     return f"with {count} rank{'' if count == 1 else 's'}"
 
 
-def random_tensors(seed: int, *shapes: Any) -> list[Any]:
-    """The same tensors of doubles for every student."""
+def random_tensors(*shapes: Any) -> list[Any]:
+    """Tensors of doubles, drawn anew each time: an answer cannot be written down beforehand."""
     import torch
 
-    luck = torch.Generator().manual_seed(seed)
+    luck = torch.Generator()
+    luck.seed()
     return [torch.randn(shape, generator=luck, dtype=torch.float64) for shape in shapes]
 
 
@@ -83,6 +98,21 @@ def is_same(answer: Any, right: Any) -> bool:
     return is_alike and bool(torch.allclose(answer, right, rtol=1e-9, atol=1e-9))
 
 
+def require_same_shape(tensors: Sequence[Any], subject: str) -> None:
+    """Refuse tensors that torch would widen to a common shape, however large that is.
+
+    Args:
+        tensors: that are about to be added.
+        subject: the beginning of the sentence.
+
+    Raises:
+        ValueError: their shapes differ.
+    """
+    shapes = sorted({tuple(tensor.shape) for tensor in tensors})
+    if len(shapes) > 1:
+        raise ValueError(f"{subject} tensors of the shapes {', '.join(map(str, shapes))}")
+
+
 def mistake_in(answer: Any, known_mistakes: Iterable[tuple[str, Any]], otherwise: str = "") -> str:
     """Describe the known mistake that gives this answer; `otherwise` where none does."""
     return next(
@@ -90,30 +120,72 @@ def mistake_in(answer: Any, known_mistakes: Iterable[tuple[str, Any]], otherwise
     )
 
 
-class _Mail:
-    """The messages between one rank and the others, counted."""
+class _Post:
+    """What is on its way between ranks; it sees when every rank waits for another one."""
 
-    def __init__(self, rank: int, boxes: dict[tuple[int, int], queue.Queue[Any]]) -> None:
-        self._rank, self._boxes = rank, boxes
-        self.sent_bytes = 0
+    def __init__(self, world: int) -> None:
+        pairs = [(a, b) for a in range(world) for b in range(world) if a != b]
+        self.boxes: dict[tuple[int, int], deque[Any]] = {pair: deque() for pair in pairs}
+        self._changed = threading.Condition()
+        self._running = world
+        self._awaited: list[tuple[int, int]] = []
+
+    def put(self, pair: tuple[int, int], message: Any) -> None:
+        with self._changed:
+            self.boxes[pair].append(message)
+            self._changed.notify_all()
+
+    def take(self, pair: tuple[int, int]) -> Any:
+        """Wait for the next message; None where none can come any more."""
+        with self._changed:
+            self._awaited.append(pair)
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self.boxes[pair] or self._is_stuck())
+            self._awaited.remove(pair)
+            return self.boxes[pair].popleft() if self.boxes[pair] else None
+
+    def leave(self) -> None:
+        """A rank has returned, and sends nothing more."""
+        with self._changed:
+            self._running -= 1
+            self._changed.notify_all()
+
+    def _is_stuck(self) -> bool:
+        has_message = any(self.boxes[pair] for pair in self._awaited)
+        return len(self._awaited) >= self._running and not has_message
+
+
+class Mail:
+    """The messages between one rank and the others, counted.
+
+    Attributes:
+        sent_bytes: of all that this rank sent.
+        origins: the ranks whose tensors may be in what this rank holds, itself among them.
+    """
+
+    def __init__(self, rank: int, post: _Post) -> None:
+        self._rank, self._post = rank, post
+        self.sent_bytes, self.origins = 0, {rank}
 
     def send(self, to: int, tensor: Any) -> None:
         """Send a copy of a tensor to another rank."""
-        if (self._rank, to) not in self._boxes:
+        if (self._rank, to) not in self._post.boxes:
             raise ValueError(f"rank {self._rank} cannot send to rank {to}")
         self.sent_bytes += tensor.numel() * tensor.element_size()
-        self._boxes[self._rank, to].put(tensor.clone())
+        self._post.put((self._rank, to), (tensor.clone(), set(self.origins)))
 
     def receive(self, source: int) -> Any:
         """Wait for the next tensor from another rank."""
-        try:
-            return self._boxes[source, self._rank].get(timeout=PATIENCE_S)
-        except queue.Empty:
+        if (source, self._rank) not in self._post.boxes:
+            raise ValueError(f"rank {self._rank} cannot receive from rank {source}")
+        message = self._post.take((source, self._rank))
+        if message is None:
             raise TimeoutError(
                 f"rank {self._rank} waits for rank {source}, which sends nothing more"
-            ) from None
-        except KeyError:
-            raise ValueError(f"rank {self._rank} cannot receive from rank {source}") from None
+            )
+        tensor, origins = message
+        self.origins |= origins
+        return tensor
 
 
 def run_ranks(function: Callable[..., Any], inputs: Sequence[Any]) -> tuple[list[Any], list[int]]:
@@ -125,11 +197,17 @@ def run_ranks(function: Callable[..., Any], inputs: Sequence[Any]) -> tuple[list
     Raises:
         RankFailed: with the first failing rank's own error.
     """
+    results, mails = run_mailing(function, inputs)
+    return results, [mail.sent_bytes for mail in mails]
+
+
+def run_mailing(
+    function: Callable[..., Any], inputs: Sequence[Any]
+) -> tuple[list[Any], list[Mail]]:
+    """Run ranks as `run_ranks` does; return what each returned, and its mail."""
     world = len(inputs)
-    boxes: dict[tuple[int, int], queue.Queue[Any]] = {
-        (a, b): queue.Queue() for a in range(world) for b in range(world) if a != b
-    }
-    mails = [_Mail(rank, boxes) for rank in range(world)]
+    post = _Post(world)
+    mails = [Mail(rank, post) for rank in range(world)]
     results: list[Any] = [None] * world
     failures: list[BaseException] = []
 
@@ -139,20 +217,25 @@ def run_ranks(function: Callable[..., Any], inputs: Sequence[Any]) -> tuple[list
             results[rank] = function(inputs[rank].clone(), rank, world, mail.send, mail.receive)
         except Exception as error:  # outermost frame of the thread, around the student's code
             failures.append(error)
+        finally:
+            post.leave()
 
     threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(world)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=PATIENCE_S * world + PATIENCE_S)
+        thread.join(timeout=PATIENCE_S)
     if failures:
-        first = next(
-            (failure for failure in failures if not isinstance(failure, TimeoutError)), failures[0]
-        )
+        first = next((failure for failure in failures if not _waited(failure)), failures[0])
         raise RankFailed(_error_in_words(first)) from first
     if any(thread.is_alive() for thread in threads):
         raise RankFailed("a rank never returned: is there an endless loop?")
-    return results, [mail.sent_bytes for mail in mails]
+    return results, mails
+
+
+def _waited(failure: BaseException) -> bool:
+    """Whether a rank failed by waiting for another one, whose own failure says more."""
+    return isinstance(failure, TimeoutError) or getattr(failure, "kind", "") == "TimeoutError"
 
 
 class Exchanges:
@@ -185,8 +268,10 @@ class Exchanges:
         def wait() -> Any:
             self.waited_before_end = self.waited_before_end or not self.is_over
             while len(self._added) <= number:  # messages come in the order in which they were sent
-                own_tensor = self._started[len(self._added)]
-                self._added.append(own_tensor + sum(self._receive(other) for other in self._others))
+                tensors = [self._started[len(self._added)]]
+                tensors += [self._receive(other) for other in self._others]
+                require_same_shape(tensors, "ranks gave one all-reduce")
+                self._added.append(sum(tensors))
             return self._added[number].clone()
 
         return wait
@@ -214,7 +299,7 @@ def run_exchanging(
         exchanges_of[rank] = Exchanges(rank, world, send, receive)
         return one_rank(exchanges_of[rank])
 
-    results, _ = run_ranks(run, random_tensors(0, *[1] * world))
+    results, _ = run_ranks(run, random_tensors(*[1] * world))
     return results, [exchanges_of[rank] for rank in range(world)]
 
 

@@ -7,6 +7,7 @@ is compared with what is right and then with what each mistake would have return
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +17,7 @@ from labkit.exercises.packing import A100, PackingProfile, packings, share_of, t
 from labkit.machine.profiling import KERNELS, LAUNCHES, MESSAGES, OPERATORS, Span, busy_ms
 
 STEPS = 400_000
+DRAWN = 12  # cases of each check, besides those that are always tried
 Row = Mapping[str, Any]
 
 
@@ -30,6 +32,8 @@ class ExactFormula:
         mistakes: by the sentence that names it, the function that makes it.
         case_names: what each case is called, where its arguments are too long to be said.
         spare: by how much a number may be off.
+        draw: makes the arguments of one more case; `DRAWN` are drawn anew for each check, so that
+            no table of answers passes for the formula.
     """
 
     name: str
@@ -38,12 +42,16 @@ class ExactFormula:
     mistakes: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     case_names: Sequence[str] = ()
     spare: float = 1e-9
+    draw: Callable[[random.Random], tuple[Any, ...]] | None = None
 
     def __call__(self, function: Callable[..., Any]) -> CodeVerdict:
         """Check that a function returns the right value in every case."""
+        luck = random.SystemRandom()
+        drawn_cases = [self.draw(luck) for _ in range(DRAWN)] if self.draw else []
+        cases = [*self.cases, *drawn_cases]
 
         def check() -> str:
-            for arguments in self.cases:
+            for arguments in cases:
                 answer = function(*arguments)
                 fault = (
                     f"write {self.name} first" if answer is None else self._fault(answer, arguments)
@@ -52,7 +60,7 @@ class ExactFormula:
                     return fault
             return ""
 
-        return verdict_of(f"it agrees in all {len(self.cases)} cases", ("", check))
+        return verdict_of(f"it agrees in all {len(cases)} cases", ("", check))
 
     def _fault(self, answer: Any, arguments: tuple[Any, ...]) -> str:
         """Describe the mistake in an answer; empty where nothing is wrong."""
@@ -60,6 +68,8 @@ class ExactFormula:
         right = _parts(expected)
         if isinstance(expected, Mapping) and right.keys() - answered.keys():
             return f"return a dict with {', '.join(right)}"
+        if isinstance(expected, tuple) and len(answered) != len(right):
+            return f"return {len(right)} values"
         off = [key for key, value in right.items() if not self._agrees(answered.get(key), value)]
         if not off:
             return ""
@@ -73,7 +83,7 @@ class ExactFormula:
                     return description
         part_name = f"{first_off} of " if first_off else ""
         call = f"{self.name}({', '.join(map(_value_in_words, arguments))})"
-        if self.case_names:
+        if self.case_names and arguments in self.cases:
             call = f"{self.name} of {self.case_names[self.cases.index(arguments)]}"
         answer_text = _value_in_words(answered.get(first_off, answer))
         return f"{part_name}{call} is {_value_in_words(right[first_off])}, you say {answer_text}"
@@ -122,6 +132,11 @@ check_attainable = ExactFormula(
             lambda intensity, flops_per_s, bytes_per_s: max(flops_per_s, intensity * bytes_per_s)
         ),
     },
+    draw=lambda luck: (
+        luck.uniform(0.05, 200),
+        10 ** luck.uniform(11, 14),
+        10 ** luck.uniform(10, 13),
+    ),
 )
 
 APART = [
@@ -151,6 +166,16 @@ def _whole(spans: Sequence[Span]) -> float:
     return max(ended for *_, ended in spans)
 
 
+def _draw_spans(luck: random.Random) -> tuple[list[Span], str]:
+    """Operations of three lanes, in no order; quarters of a millisecond add up exactly."""
+    lanes = (OPERATORS, LAUNCHES, KERNELS)
+    begins = [luck.randrange(40) / 4 for _ in range(luck.randrange(3, 10))]
+    spans = [
+        (luck.choice(lanes), "work", begin, begin + luck.randrange(1, 13) / 4) for begin in begins
+    ]
+    return spans, luck.choice(lanes)
+
+
 # Whether `busy_share(spans, lane)` finds in which share of a step, from 0 to 1, at least one
 # operation of a lane ran. A span is a lane, a name, and begin and end in ms; the step begins at 0
 # and ends with its last span.
@@ -165,6 +190,7 @@ check_busy_share = ExactFormula(
         ),
     },
     ("operations apart", "operations inside others", "a lane in which nothing ran"),
+    draw=_draw_spans,
 )
 
 WAITS = [7.0, 1.0, 9.0, 3.0, 5.0, 2.0, 8.0, 4.0, 40.0, 6.0]
@@ -186,6 +212,10 @@ check_percentile = ExactFormula(
             lambda samples, percent: sorted(samples)[min(_rank(samples, percent), 9)]
         ),
     },
+    draw=lambda luck: (
+        [luck.uniform(1, 50) for _ in range(luck.randrange(1, 30))],
+        luck.randrange(1, 9) * 12.5,  # eighths, so that no rounding decides
+    ),
 )
 
 # Whether `per_sm_ratio(big_rate, big_sms, small_rate, small_sms)` compares rates per SM.
@@ -198,6 +228,12 @@ check_per_sm_ratio = ExactFormula(
             lambda big, big_sms, small, small_sms: big / small
         ),
     },
+    draw=lambda luck: (
+        luck.uniform(50, 400),
+        luck.randrange(40, 120),
+        luck.uniform(5, 40),
+        luck.randrange(2, 30),
+    ),
 )
 
 
@@ -219,6 +255,12 @@ check_split_time = ExactFormula(
             lambda small, time_small, big, time_big: (time_big, time_small - time_big)
         ),
     },
+    draw=lambda luck: (
+        luck.randrange(1, 20),
+        luck.uniform(5, 20),
+        luck.randrange(28, 99),
+        luck.uniform(1, 5),
+    ),
 )
 
 
@@ -233,6 +275,16 @@ def _least(rows: Sequence[Row], name: str) -> Any:
 def _rows(*rows: tuple[str, float, float, bool]) -> list[dict[str, Any]]:
     names = ("shape", "hours", "price", "fits")
     return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+def _draw_choice(luck: random.Random) -> tuple[list[dict[str, Any]], float]:
+    """Rows of shapes with no price twice, in no order, and when they are due."""
+    count = luck.randrange(1, 7)
+    hours, prices = (luck.sample(range(1, 30), count) for _ in range(2))
+    fits = [luck.random() < 0.7 for _ in range(count)]
+    names = [f"shape {number}" for number in range(count)]
+    rows = _rows(*zip(names, map(float, hours), map(float, prices), fits, strict=True))
+    return rows, float(luck.choice([*hours, 15]))
 
 
 # Whether `choose(rows, due_h)` takes the cheapest row that fits and is ready in time.
@@ -254,6 +306,7 @@ check_choose = ExactFormula(
             lambda rows, due_h: _least([r for r in rows if r["hours"] <= due_h], "price")
         ),
     },
+    draw=_draw_choice,
 )
 
 
@@ -274,6 +327,11 @@ check_on_ranks = ExactFormula(
             lambda row, ranks, gain: (row["hours"] / gain, row["slice_hours"] / gain)
         ),
     },
+    draw=lambda luck: (
+        _row(luck.uniform(1, 20), luck.uniform(1, 40)),
+        luck.randrange(1, 8),
+        luck.uniform(1, 6),
+    ),
 )
 
 
@@ -327,6 +385,12 @@ check_job_hours = ExactFormula(
             )
         ),
     },
+    draw=lambda luck: (
+        luck.choice(list(A100.values())),
+        luck.choice(list(A100.values())),
+        {name: luck.uniform(0.5, 12) for name in _LAW},
+        luck.randrange(1_000, 1_000_000),
+    ),
 )
 
 # Whether `price(hours, slices, wait_h, an_hour)` counts the slices and the waiting.
@@ -342,6 +406,12 @@ check_price = ExactFormula(
             lambda hours, slices, wait_h, an_hour: (hours + wait_h) * (slices + an_hour)
         ),
     },
+    draw=lambda luck: (
+        luck.uniform(0.2, 9),
+        luck.randrange(1, 9),
+        luck.uniform(0.1, 4),
+        luck.uniform(0.1, 4),
+    ),
 )
 
 
@@ -368,6 +438,11 @@ check_step_price = ExactFormula(
             lambda a, b, c, profile, _: a + b / profile.sms + c / profile.memory
         ),
     },
+    draw=lambda luck: (
+        *(luck.uniform(*limits) for limits in ((0.1, 5), (20, 300), (1, 20))),
+        luck.choice(list(A100.values())),
+        luck.choice(("memory slices", "sevenths")),
+    ),
 )
 
 

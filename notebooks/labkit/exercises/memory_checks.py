@@ -7,6 +7,7 @@ mistake is told by the number it gives.
 from __future__ import annotations
 
 import functools
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,7 @@ from labkit.exercises.code_checks import (
     is_same,
     mistake_in,
     random_tensors,
+    require_same_shape,
     run_exchanging,
     verdict_of,
 )
@@ -39,7 +41,8 @@ CASES = (
     (16, 4, 32, 2, True, 1),
     (16, 2, 8, 1, False, 2),
 )
-WEIGHTS = 5  # that ranks step together
+WEIGHT_SHAPES = ((4,), (3, 2), (5,), (2, 4), (1,))  # of what ranks step together
+WEIGHTS = len(WEIGHT_SHAPES)
 SPARE_BYTES = 64  # Adam counts its steps, 4 bytes a matrix
 
 
@@ -60,6 +63,13 @@ def _bytes_of_real_step(
 
     counted_mib = count_step(step, network, optimizer)
     return {kind: round(counted_mib[kind] * MIB) for kind in PREDICTED}
+
+
+def _draw_step(luck: random.Random) -> tuple[int, int, int, int, bool, int]:
+    """A step of any size whose rows and matrices can be divided as it says."""
+    micro_batches, ranks = luck.choice((1, 2, 4)), luck.choice((1, 2, 4))
+    depth, rows = luck.choice((2, 4)), micro_batches * luck.choice((4, 8))
+    return luck.choice((8, 16, 24)), depth, rows, micro_batches, luck.random() < 0.5, ranks
 
 
 def _times(kind: str, factor: Callable[..., float]) -> Callable[..., dict[str, float]]:
@@ -87,6 +97,7 @@ check_ledger = ExactFormula(
         "only one micro-batch is alive at a time": _times(ACTIVATIONS, lambda *case: case[3]),
     },
     spare=SPARE_BYTES,
+    draw=_draw_step,
 )
 
 
@@ -101,14 +112,13 @@ def check_zero_step(function: Callable[..., Any]) -> CodeVerdict:
     """
 
     def check(world: int) -> str:
-        weights, *gradients = (
-            random_tensors(10 * world + index, *[4] * WEIGHTS) for index in range(world + 1)
-        )
-        stepped: list[tuple[int, Any]] = []  # by any rank: which weight, with what
+        weights, *gradients = (random_tensors(*WEIGHT_SHAPES) for _ in range(world + 1))
+        stepped: list[tuple[int, int, Any]] = []  # by which rank, which weight, with what
 
         def one_rank(exchanges: Exchanges) -> Any:
             def adam(number: int, weight: Any, gradient: Any) -> Any:
-                stepped.append((number, gradient))
+                require_same_shape((weight, gradient), "adam was given")
+                stepped.append((exchanges.rank, number, gradient))
                 return weight - 0.1 * gradient.sign()  # Adam's first step
 
             copies = (
@@ -128,9 +138,9 @@ def check_zero_step(function: Callable[..., Any]) -> CodeVerdict:
     return verdict_of(right, *for_ranks(check, 1, 2, 3))
 
 
-def _fault_of_adam_calls(stepped: list[tuple[int, Any]], totals: list[Any], world: int) -> str:
+def _fault_of_adam_calls(stepped: list[tuple[int, int, Any]], totals: list[Any], world: int) -> str:
     """The fault in Adam's calls; empty if one rank steps each weight with the mean gradient."""
-    stepped_numbers = sorted(number for number, _ in stepped)
+    stepped_numbers = sorted(number for _, number, _ in stepped)
     if not stepped_numbers:
         return "write zero_step first: adam was never called"
     if stepped_numbers != list(range(WEIGHTS)):
@@ -139,7 +149,9 @@ def _fault_of_adam_calls(stepped: list[tuple[int, Any]], totals: list[Any], worl
             f"each of {WEIGHTS} must be stepped by "
             "exactly one rank, which alone holds its state"
         )
-    for number, gradient in stepped:
+    if idle := set(range(world)) - {rank for rank, _, _ in stepped}:
+        return f"rank {min(idle)} holds the state of no weight: the state must be divided among all"
+    for _, number, gradient in stepped:
         if not is_same(gradient, totals[number] / world):
             the_sum = [("adam gets the sum of the gradients, not their mean", totals[number])]
             otherwise = f"adam does not get the ranks' mean gradient of weight {number}"

@@ -7,6 +7,7 @@ slices (NVIDIA's MIG guide, A100). Pure; the table is for teaching, the pool rea
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ from labkit.errors import WrongArgument
 from labkit.exercises.code_checks import CodeVerdict, verdict_of
 
 COMPUTE, MEMORY, SMS_OF_SEVEN = 7, 8, 98
+DRAWN = 40  # cases besides those that are always tried
 IN_USE = ((4,), (2, 4, 5), (0, 1, 2, 3), (0, 3, 6), (6,))
 QUEUE = ("1g.5gb", "2g.10gb", "3g.20gb")
 
@@ -147,6 +149,10 @@ def _cases() -> Iterator[tuple[tuple[str, ...], tuple[int, ...]]]:
     for in_use in IN_USE:
         for length in (1, 2, 3):
             yield from ((profiles, in_use) for profiles in itertools.product(QUEUE, repeat=length))
+    luck = random.SystemRandom()
+    for _ in range(DRAWN):
+        occupied = tuple(sorted(luck.sample(range(MEMORY), luck.randrange(4))))
+        yield tuple(luck.choices(list(A100)[:4], k=luck.randrange(1, 5))), occupied
 
 
 def _fault(answer: Any, profiles: tuple[str, ...], in_use: tuple[int, ...]) -> str:

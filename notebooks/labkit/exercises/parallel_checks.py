@@ -15,19 +15,19 @@ from typing import Any
 from labkit.exercises.code_checks import (
     CodeVerdict,
     Exchanges,
+    Mail,
     for_ranks,
     is_same,
     mistake_in,
     random_tensors,
     run_exchanging,
-    run_ranks,
+    run_mailing,
     verdict_of,
     with_ranks,
 )
-from labkit.machine.profiling import watching
 
 SHAPES = ((4, 3), (3,), (5, 4), (6,), (2, 2, 2), (7,))
-BUCKET = 16  # numbers
+BUCKETS = (16, 15, 1, 1000)  # numbers: 15 is exactly what two gradients hold, 1000 more than all
 PRODUCT_ROWS = 7  # no size of its matrices
 ROWS, WIDTH, INNER = 5, 4, 12
 
@@ -40,7 +40,7 @@ def check_gradient_averaging(function: Callable[[Sequence[Any]], Any]) -> CodeVe
     """
 
     def check(ranks: int) -> str:
-        parts = random_tensors(ranks, *[(3, 3)] * ranks)
+        parts = random_tensors(*[(3, 3)] * ranks)
         total, combined = sum(parts), function(list(parts))
         mean: Any = total / ranks
         if is_same(combined, mean):
@@ -68,19 +68,30 @@ def check_all_reduce(function: Callable[..., Any], *, ring: bool = False) -> Cod
     sizes = {1: 4, 2: 8, 3: 12, 4: 7, 5: 23}
 
     def check(world: int) -> str:
-        inputs = random_tensors(world, *[sizes[world]] * world)
+        inputs = random_tensors(*[sizes[world]] * world)
         total = sum(inputs)
-        results, sent_bytes = run_ranks(function, inputs)
+        results, mails = run_mailing(function, inputs)
         for rank, result in enumerate(results):
             if not is_same(result, total):
                 explanation = _mistake_in_sum(result, total, inputs[rank], world)
                 return f"rank {rank} does not hold the sum{explanation and ': '}{explanation}"
         allowed = 2 * (world - 1) * -(-sizes[world] // world) * inputs[0].element_size()
-        if ring and max(sent_bytes) > allowed:
-            return f"one sends {max(sent_bytes)} bytes; a ring sends {allowed}"
-        return ""
+        most_sent = max(mail.sent_bytes for mail in mails)
+        if ring and most_sent > allowed:
+            return f"one sends {most_sent} bytes; a ring sends {allowed}"
+        return _fault_of_mails(mails, inputs[0].numel() * inputs[0].element_size())
 
     return verdict_of("every rank holds the sum, for 1 to 5 ranks", *for_ranks(check, *sizes))
+
+
+def _fault_of_mails(mails: Sequence[Mail], tensor_bytes: int) -> str:
+    """Describe numbers that a rank has and cannot have received; empty where there are none."""
+    for rank, mail in enumerate(mails):
+        if silent := set(range(len(mails))) - mail.origins:
+            return f"rank {rank} holds the sum, but received nothing of rank {min(silent)}'s"
+        if len(mails) > 1 and mail.sent_bytes < tensor_bytes:
+            return f"rank {rank} sent {mail.sent_bytes} bytes of its tensor's {tensor_bytes}"
+    return ""
 
 
 def _mistake_in_sum(result: Any, total: Any, own_tensor: Any, world: int) -> str:
@@ -101,7 +112,7 @@ def _mistake_in_sum(result: Any, total: Any, own_tensor: Any, world: int) -> str
 
 
 def _gradients(world: int) -> list[list[Any]]:
-    return [random_tensors(world * 10 + rank, *SHAPES) for rank in range(world)]
+    return [random_tensors(*SHAPES) for _ in range(world)]
 
 
 def check_sync(function: Callable[..., Any], *, flat: bool = False) -> CodeVerdict:
@@ -167,11 +178,11 @@ def check_buckets(make: Callable[..., Any]) -> CodeVerdict:
             the mean gradients by number.
     """
 
-    def check(world: int) -> str:
+    def check(world: int, most: int) -> str:
         gradients = _gradients(world)
 
         def one_rank(exchanges: Exchanges) -> Any:
-            buckets = make(world, exchanges.start, BUCKET)
+            buckets = make(world, exchanges.start, most)
             for number in reversed(range(len(SHAPES))):
                 buckets.ready(number, gradients[exchanges.rank][number].clone())
             exchanges.is_over = True
@@ -183,15 +194,17 @@ def check_buckets(make: Callable[..., Any]) -> CodeVerdict:
             )
 
         results, rank_exchanges = run_exchanging(one_rank, world)
-        return _fault_of_buckets(rank_exchanges[0]) or _fault_of(results, gradients)
+        return _fault_of_buckets(rank_exchanges[0], most) or _fault_of(results, gradients)
 
     right = "the means are right, and full buckets left during the backward pass"
-    return verdict_of(right, *for_ranks(check, 1, 2, 3))
+    cases = [case for most in BUCKETS for case in for_ranks(partial(check, most=most), 1, 2, 3)]
+    return verdict_of(right, *cases)
 
 
-def _fault_of_buckets(exchanges: Exchanges) -> str:
+def _fault_of_buckets(exchanges: Exchanges, most: int) -> str:
     """The first rule of buckets that was broken; empty when none was."""
-    sizes, expected_sizes = [math.prod(shape) for shape in exchanges.shapes], _bucket_sizes()
+    sizes, expected_sizes = [math.prod(shape) for shape in exchanges.shapes], _bucket_sizes(most)
+    full_count = sum(size >= most for size in expected_sizes)
     rules = (
         (bool(sizes), "write Buckets first: nothing was sent"),
         (
@@ -199,64 +212,88 @@ def _fault_of_buckets(exchanges: Exchanges) -> str:
             "ready waits for its all-reduce, so nothing is computed while it travels",
         ),
         (
-            exchanges.before_end > 0,
+            exchanges.before_end > 0 or not full_count,
             "nothing was sent before finish: a full bucket must leave at once, in ready",
         ),
         (
             sizes == expected_sizes,
-            f"buckets of {sizes} numbers left; with most={BUCKET} they must be {expected_sizes}",
+            f"buckets of {sizes} numbers left; with most={most} they must be {expected_sizes}",
+        ),
+        (
+            exchanges.before_end == full_count,
+            f"{exchanges.before_end} buckets left in ready; {full_count} were full before finish",
         ),
     )
     return next((rule for is_kept, rule in rules if not is_kept), "")
 
 
-def _bucket_sizes() -> list[int]:
-    """The numbers in each bucket, if one leaves as soon as it holds `BUCKET` of them."""
+def _bucket_sizes(most: int) -> list[int]:
+    """The numbers in each bucket, if one leaves as soon as it holds `most` of them."""
     sizes = [0]
     for shape in reversed(SHAPES):
         sizes[-1] += math.prod(shape)
-        if sizes[-1] >= BUCKET:
+        if sizes[-1] >= most:
             sizes.append(0)
     return [size for size in sizes if size]
 
 
 def check_split_matmul(function: Callable[..., Any], *, by: str) -> CodeVerdict:
-    """Whether a split product equals the whole one.
+    """Whether a product is split among ranks, and put together again.
 
     Args:
-        function: `split_matmul(x, weights, ranks)` returning x @ weights from `ranks` partial
-            products.
-        by: "rows" or "columns", named in the verdict.
+        function: `split_matmul(x, weights, ranks)` returning the ranks' partial products, in order,
+            and x @ weights made from them.
+        by: "rows" or "columns", of the weights.
     """
-    products: list[tuple[int, ...]] = []
-
-    def note(called: Any, args: Any, _: Any, __: Any) -> None:
-        if called._schema.name in ("aten::mm", "aten::addmm"):
-            first_shape, second_shape = (tuple(tensor.shape) for tensor in args[-2:])
-            # a @ b may be made as the transpose of b' @ a'
-            products.append(second_shape if first_shape[0] == PRODUCT_ROWS else first_shape[::-1])
 
     def check(ranks: int, inner: int, outer: int) -> str:
-        x, weights = random_tensors(2, (PRODUCT_ROWS, inner), (inner, outer))
-        products.clear()
-        with watching(note):
-            product = function(x, weights, ranks)
+        x, weights = random_tensors((PRODUCT_ROWS, inner), (inner, outer))
+        answer = function(x, weights, ranks)
+        if answer is None or not isinstance(answer, list | tuple) or len(answer) != 2:
+            return f"write the split by {by} first: it returns the ranks' products, and the whole"
+        products, product = answer
         if product is None:
             return f"write the split by {by} first: it returned nothing"
-        if not is_same(product, x @ weights):
-            return f"the result {tuple(getattr(product, 'shape', ()))} is not x @ w"
-        part = (inner // ranks, outer) if by == "rows" else (inner, outer // ranks)
-        if products != [part] * ranks:
-            multiplied = ", ".join(f"{a}×{b}" for a, b in products) or "nothing"
-            return (
-                f"they must each multiply by a part of the {by}, {part[0]}×{part[1]}; "
-                f"yours multiplied {multiplied}"
-            )
-        return ""
+        return _fault_of_products(products, x, weights, ranks, by) or _fault_of_sum(
+            product, x @ weights, by
+        )
 
     sizes = ((2, 10, 6), (4, 8, 12), (5, 10, 10))
     right = f"split by {by}, the product is exact for 2, 4 and 5 ranks"
     return verdict_of(right, *((with_ranks(size[0]), partial(check, *size)) for size in sizes))
+
+
+def _products(x: Any, weights: Any, ranks: int, axis: str) -> list[Any]:
+    """The ranks' products: by rows each has the shape of the whole, by columns its own columns."""
+    if axis == "columns":
+        return [x @ columns for columns in weights.tensor_split(ranks, 1)]
+    parts = zip(x.tensor_split(ranks, 1), weights.tensor_split(ranks, 0), strict=True)
+    return [columns_of_x @ rows for columns_of_x, rows in parts]
+
+
+def _fault_of_products(products: Any, x: Any, weights: Any, ranks: int, axis: str) -> str:
+    if not isinstance(products, list | tuple) or len(products) != ranks:
+        count = len(products) if isinstance(products, list | tuple) else "no list of them"
+        return f"it must return one product for each of {ranks} ranks; there are {count}"
+    other = _products(x, weights, ranks, "rows" if axis == "columns" else "columns")
+    for rank, (product, right) in enumerate(
+        zip(products, _products(x, weights, ranks, axis), strict=True)
+    ):
+        if not is_same(product, right):
+            known_mistakes = [
+                ("it is the whole product, which no rank has to compute", x @ weights),
+                (f"each must multiply by a part of the {axis} of weights", other[rank]),
+            ]
+            shapes = f"it is no product by a part of the {axis}, of shape {tuple(right.shape)}"
+            return f"rank {rank}'s product is wrong: {mistake_in(product, known_mistakes, shapes)}"
+    return ""
+
+
+def _fault_of_sum(product: Any, right: Any, axis: str) -> str:
+    if is_same(product, right):
+        return ""
+    joined = "added" if axis == "rows" else "put side by side"
+    return f"the result {tuple(getattr(product, 'shape', ()))} is not x @ w: products are {joined}"
 
 
 def check_pair(forward: Callable[..., Any], backward: Callable[..., Any]) -> CodeVerdict:
@@ -272,7 +309,7 @@ def check_pair(forward: Callable[..., Any], backward: Callable[..., Any]) -> Cod
     shapes = ((ROWS, WIDTH), (WIDTH, INNER), (INNER, WIDTH), (ROWS, WIDTH))
 
     def check(world: int) -> str:
-        x, first, second, delta = random_tensors(6, *shapes)
+        x, first, second, delta = random_tensors(*shapes)
         parts = list(zip(first.tensor_split(world, 1), second.tensor_split(world, 0), strict=True))
 
         def one_rank(exchanges: Exchanges) -> Any:

@@ -5,6 +5,7 @@ Pure functions; a schedule is a list of ticks, each the (stage, micro-batch) pai
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate
@@ -25,9 +26,15 @@ def check_schedule(function: Callable[[int, int], Schedule]) -> CodeVerdict:
     def check(stages: int, batches: int) -> str:
         return _fault([list(tick) for tick in function(stages, batches)], stages, batches)
 
-    sizes = ((1, 3), (2, 1), (2, 4), (3, 5), (4, 2))
+    sizes = ((1, 3), (2, 1), (2, 4), (3, 5), (4, 2), *_drawn_sizes())
     right = "every micro-batch passes every stage in order, in m + p - 1 ticks"
     return verdict_of(right, *((_sizes(*size), partial(check, *size)) for size in sizes))
+
+
+def _drawn_sizes() -> list[tuple[int, int]]:
+    """Some more numbers of stages and micro-batches, so that no table of orders passes."""
+    luck = random.SystemRandom()
+    return [(luck.randrange(2, 7), luck.randrange(1, 10)) for _ in range(6)]
 
 
 def _fault(ticks: list[list[tuple[int, int]]], stages: int, batches: int) -> str:
@@ -83,7 +90,7 @@ def check_order(function: Callable[[int, int, int], str]) -> CodeVerdict:
         orders = [function(stage, stages, batches) for stage in range(stages)]
         return _order_fault(orders, stages, batches)
 
-    sizes = ((1, 3), (2, 4), (3, 6), (4, 8), (4, 2))
+    sizes = ((1, 3), (2, 4), (3, 6), (4, 8), (4, 2), *_drawn_sizes())
     right = "each stage keeps as few micro-batches as it can, and none waits longer than in GPipe"
     return verdict_of(right, *((_sizes(*size), partial(check, *size)) for size in sizes))
 
