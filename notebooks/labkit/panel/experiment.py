@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from enum import Flag, auto
 
 from labkit.errors import NotMeasured
-from labkit.evidence.checks import CHECKS, Check
+from labkit.evidence.check import Check
+from labkit.evidence.checks import CHECKS
 from labkit.evidence.evidence import Evidence, Judgement, Point, Trend, with_unit
 from labkit.evidence.relations import Data
 from labkit.records import Measurement, Tier
@@ -139,8 +140,16 @@ class Experiment:
         """Judge the evidence by its own points; None where nothing is judged."""
         if self.check is None or self.data is None:
             return None
-        tier = Tier(evidence.tier)
-        return self.check.judge(self.data(evidence.points), tier, emulated=evidence.emulated)
+        return self.check.judge(
+            self.data(evidence.points),
+            Tier(evidence.tier),
+            emulated=evidence.emulated,
+            is_denied=evidence.is_denied,
+        )
+
+    def claim(self, evidence: Evidence) -> str:
+        """The claim in the wording that the evidence is about; empty where nothing is judged."""
+        return self.check.wording(is_denied=evidence.is_denied) if self.check else ""
 
     def height(self, points: Points, predicted: float) -> float | None:
         """The height of a predicted number in the plot; None until its base has been measured."""

@@ -102,7 +102,7 @@ EXPERIMENTS = (
         unit="ms",
         asked=reading.at("16 MB"),
         published=PublishedRow("Dettmers 2014, one transfer", {"dettmers.dp.six.step": 4}),
-        data=lambda points: reading.by_label(points[:2]),
+        data=reading.by_label,
         look=Look.LOG_X | Look.LOG_Y,
     ),
     Experiment(
@@ -159,7 +159,7 @@ EXPERIMENTS = (
         y_label="ms a step",
         unit="%",
         asked=AskedPoint(without_the_bytes, percent_of_a_step, "ms"),
-        data=at_the_small_batch,
+        data=reading.on_free_cores(at_the_small_batch),
         look=Look.LOG_X | Look.LOG_Y,
     ),
     Experiment(
@@ -218,6 +218,11 @@ EXPERIMENTS = (
         look=Look.BARS | Look.OPTIONAL,
     ),
     *reading.small_model(
-        "DP-13", "DP-14", "two ranks", "one rank", ("the pair of ranks", "one rank", "ranks")
+        "DP-13",
+        "DP-14",
+        "two ranks",
+        "one rank",
+        ("the pair of ranks", "one rank", "ranks"),
+        {"distance of the ranks' weights": "apart"},
     ),
 )

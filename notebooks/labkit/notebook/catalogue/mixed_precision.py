@@ -23,9 +23,10 @@ def every_step(points: Points) -> Curves:
 
 
 def kept_with_amp(points: Points) -> Data:
-    """What AMP keeps for the backward pass, over what pure bf16 keeps; no parameters in either."""
+    """What AMP keeps for the backward pass, over the two formats' own; without parameters."""
     kept_memory = {point.label: reading.facts(point)["kept"] for point in points}
-    return {"kept with AMP over pure bf16": [kept_memory["AMP"] / kept_memory["bf16"]]}
+    names = {"kept with AMP over pure bf16": "bf16", "kept with AMP over fp32": "fp32"}
+    return {name: [kept_memory["AMP"] / kept_memory[base]] for name, base in names.items()}
 
 
 EXPERIMENTS = (
@@ -140,5 +141,12 @@ EXPERIMENTS = (
         y_label="TFLOP/s",
         look=Look.BARS | Look.OPTIONAL,
     ),
-    *reading.small_model("MX-12", "MX-13", "bf16", "fp32", ("bf16", "fp32", "format")),
+    *reading.small_model(
+        "MX-12",
+        "MX-13",
+        "bf16",
+        "fp32",
+        ("bf16", "fp32", "format"),
+        {"size of a number in bf16": "bits of a number"},
+    ),
 )
