@@ -33,7 +33,7 @@ from labkit.panel.panel import Panel
 from labkit.panel.runner import Runner
 from labkit.records import Place, Verdict
 from labkit_authoring import worlds
-from labkit_authoring.worlds import WORLDS, World
+from labkit_authoring.worlds import WORLDS, BrokenWorld
 from labkit_grading.cells import read_cells
 
 MEASURING = frozenset({"measure", "compare", "ranks", "settle", "where", "below"})
@@ -50,7 +50,7 @@ class Notice(StrEnum):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class PanelOutcome:
     """What a panel said of one run.
 
     Attributes:
@@ -77,7 +77,7 @@ class BrokenRun:
     """One broken world, and what the panel said in it."""
 
     world: str
-    outcome: Outcome
+    outcome: PanelOutcome
     notice: Notice
 
     def __str__(self) -> str:
@@ -89,7 +89,7 @@ class Control:
     """One experiment as it is, and in its broken worlds."""
 
     key: str
-    outcome: Outcome
+    outcome: PanelOutcome
     broken: tuple[BrokenRun, ...]
 
     def __str__(self) -> str:
@@ -153,7 +153,7 @@ def control(experiment: Experiment, notebook: Path, place: Place) -> Control | S
     return Control(experiment.key, plain, tuple(broken))
 
 
-def notice(outcome: Outcome, world: World) -> Notice:
+def notice(outcome: PanelOutcome, world: BrokenWorld) -> Notice:
     """Whether a world was noticed: by a sentence that says so, or by refused cores."""
     if outcome.verdict == FAILED:
         return Notice.MISSED
@@ -163,7 +163,7 @@ def notice(outcome: Outcome, world: World) -> Notice:
     return Notice.UNDECIDED if is_open else Notice.MISSED
 
 
-def judge_with_environment(experiment: Experiment, added: Mapping[str, str]) -> Outcome:
+def judge_with_environment(experiment: Experiment, added: Mapping[str, str]) -> PanelOutcome:
     """Measure and judge an experiment with variables added to its children's environment."""
     started_s = time.monotonic()
     environment = mock.patch.dict(os.environ, {"LAB_HEADLESS": "1", **added})
@@ -172,8 +172,8 @@ def judge_with_environment(experiment: Experiment, added: Mapping[str, str]) -> 
         evidence = asyncio.run(runner.run(None, headless=True))
     judgement, seconds = evidence.judgement, round(time.monotonic() - started_s, 1)
     if judgement is None:
-        return Outcome(FAILED, runner.message, seconds=seconds)
-    return Outcome(
+        return PanelOutcome(FAILED, runner.message, seconds=seconds)
+    return PanelOutcome(
         judgement.verdict.value,
         judgement.why,
         judgement.amiss,

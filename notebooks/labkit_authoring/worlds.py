@@ -20,7 +20,7 @@ CONFINED, SHARING = "labkit.machine.parts:confined", "labkit.measuring.sharing"
 
 
 @dataclass(frozen=True)
-class World:
+class BrokenWorld:
     """One broken world.
 
     Attributes:
@@ -63,106 +63,114 @@ def environment(key: str, place: int) -> Mapping[str, str]:
 
 AUTOCAST, ALL_REDUCE = "torch:autocast", "torch.distributed:all_reduce"
 
-WORLDS: Mapping[str, tuple[World, ...]] = {
+WORLDS: Mapping[str, tuple[BrokenWorld, ...]] = {
     "T-1": (
-        World("the second function does more", "matmul", changes.double_every_second(1)),
-        World("the first function does more", "matmul", changes.double_every_second(0)),
+        BrokenWorld("the second function does more", "matmul", changes.double_every_second(1)),
+        BrokenWorld("the first function does more", "matmul", changes.double_every_second(0)),
     ),
     "T-2": (
-        World("every call waits for the device", "matmul", changes.wait_for_device),
-        World("the naive timer's call waits longer", "matmul", changes.block_longer_unwaited),
+        BrokenWorld("every call waits for the device", "matmul", changes.wait_for_device),
+        BrokenWorld("the naive timer's call waits longer", "matmul", changes.block_longer_unwaited),
     ),
     "T-3": (
-        World("the timer times two calls", "my_timer", changes.timer_of_two),
-        World("the timer starts after the call", "my_timer", changes.timer_that_starts_late),
+        BrokenWorld("the timer times two calls", "my_timer", changes.timer_of_two),
+        BrokenWorld("the timer starts after the call", "my_timer", changes.timer_that_starts_late),
     ),
     "T-4": (
-        World("there is no roof", "matmul", changes.without_arithmetic),
-        World("the rate falls", "matmul", changes.repeat_fp32_product),
+        BrokenWorld("there is no roof", "matmul", changes.without_arithmetic),
+        BrokenWorld("the rate falls", "matmul", changes.repeat_fp32_product),
     ),
     "T-6": (
-        World(
+        BrokenWorld(
             "the batches differ in nothing, or the small one waits",
             "my_step",
             changes.same_busy_share,
         ),
-        World("the big batch's step waits", "my_step", changes.waiting_big_batch),
+        BrokenWorld("the big batch's step waits", "my_step", changes.waiting_big_batch),
     ),
     "T-7": (
-        World("a part has its share of the memory", CONFINED, on_parts(PROPORTION, PROPORTION)),
-        World("a part has less of the memory than of the SMs", CONFINED, changes.narrow_memory),
+        BrokenWorld(
+            "a part has its share of the memory", CONFINED, on_parts(PROPORTION, PROPORTION)
+        ),
+        BrokenWorld(
+            "a part has less of the memory than of the SMs", CONFINED, changes.narrow_memory
+        ),
     ),
     "MIG-1": (
-        World("a tenant has half of the part", CONFINED, slow_down(the_part=True, times=2)),
-        World("the part is the whole", CONFINED, on_parts(WHOLE, WHOLE)),
+        BrokenWorld("a tenant has half of the part", CONFINED, slow_down(the_part=True, times=2)),
+        BrokenWorld("the part is the whole", CONFINED, on_parts(WHOLE, WHOLE)),
     ),
     "MIG-3": (
-        World("memory is shared the other way", CONFINED, on_parts(WHOLE, PROPORTION)),
-        World("a part has half of its share", CONFINED, on_parts(TWICE, TWICE)),
+        BrokenWorld("memory is shared the other way", CONFINED, on_parts(WHOLE, PROPORTION)),
+        BrokenWorld("a part has half of its share", CONFINED, on_parts(TWICE, TWICE)),
     ),
     "MIG-5": (
-        World("the part is the whole", CONFINED, on_parts(WHOLE, WHOLE)),
-        World("the whole is slower than its part", CONFINED, slow_down(the_part=False, times=4)),
+        BrokenWorld("the part is the whole", CONFINED, on_parts(WHOLE, WHOLE)),
+        BrokenWorld(
+            "the whole is slower than its part", CONFINED, slow_down(the_part=False, times=4)
+        ),
     ),
     "MIG-6": (
-        World("the neighbours rest", f"{SHARING}:count_in_windows", changes.idle_neighbours),
-        World("a call alone does more", f"{SHARING}:calls_per_s", changes.more_work_in("alone")),
+        BrokenWorld("the neighbours rest", f"{SHARING}:count_in_windows", changes.idle_neighbours),
+        BrokenWorld(
+            "a call alone does more", f"{SHARING}:calls_per_s", changes.more_work_in("alone")
+        ),
     ),
     "MIG-7": (
-        World("copies work in turn", f"{SHARING}:calls_per_s", changes.one_after_another),
-        World(
+        BrokenWorld("copies work in turn", f"{SHARING}:calls_per_s", changes.one_after_another),
+        BrokenWorld(
             "a call among others does more",
             f"{SHARING}:calls_per_s",
             changes.more_work_in("together"),
         ),
     ),
     "MIG-14": (
-        World("nothing is answered in batches", "waits", changes.always_one_by_one),
-        World("all requests come at once", "arrivals", changes.all_at_once),
+        BrokenWorld("nothing is answered in batches", "waits", changes.always_one_by_one),
+        BrokenWorld("all requests come at once", "arrivals", changes.all_at_once),
     ),
     "MX-2": (
-        World("both formats are fp32", "product", changes.one_format),
-        World("the formats are exchanged", "product", changes.exchanged_formats),
+        BrokenWorld("both formats are fp32", "product", changes.one_format),
+        BrokenWorld("the formats are exchanged", "product", changes.exchanged_formats),
     ),
     "MX-5": (
-        World("the loss is not scaled", "gradients", changes.scale_ignored),
-        World("a small scale is a big one", "gradients", changes.small_helps),
+        BrokenWorld("the loss is not scaled", "gradients", changes.scale_ignored),
+        BrokenWorld("a small scale is a big one", "gradients", changes.small_helps),
     ),
     "MX-9": (
-        World("AMP is off", AUTOCAST, changes.without_autocast),
-        World("AMP and fp32 are exchanged", "training", changes.exchanged_kinds),
-        World("AMP is pure bf16", "training", changes.amp_in_bf16),
+        BrokenWorld("AMP is off", AUTOCAST, changes.without_autocast),
+        BrokenWorld("AMP and fp32 are exchanged", "training", changes.exchanged_kinds),
+        BrokenWorld("AMP is pure bf16", "training", changes.amp_in_bf16),
     ),
     "MX-12": (
-        World("bf16 is fp32", AUTOCAST, changes.without_autocast),
-        World("fp32 does not learn", "rate_of", changes.no_rate("fp32")),
-        World("bf16 does not learn", "rate_of", changes.no_rate("bf16")),
-        World("nothing learns", "rate_of", changes.no_rate("fp32", "bf16")),
+        BrokenWorld("bf16 is fp32", AUTOCAST, changes.without_autocast),
+        BrokenWorld("fp32 does not learn", "rate_of", changes.no_rate("fp32")),
+        BrokenWorld("bf16 does not learn", "rate_of", changes.no_rate("bf16")),
+        BrokenWorld("nothing learns", "rate_of", changes.no_rate("fp32", "bf16")),
     ),
     "DP-13": (
-        World("nothing is exchanged", ALL_REDUCE, changes.without_exchange),
-        World("two ranks learn, and one does not", "rate_of", changes.no_rate("one rank")),
-        World("two ranks do not learn", "rate_of", changes.no_rate("two ranks")),
-        World("nothing learns", "rate_of", changes.no_rate("one rank", "two ranks")),
+        BrokenWorld("nothing is exchanged", ALL_REDUCE, changes.without_exchange),
+        BrokenWorld("two ranks learn, and one does not", "rate_of", changes.no_rate("one rank")),
+        BrokenWorld("two ranks do not learn", "rate_of", changes.no_rate("two ranks")),
+        BrokenWorld("nothing learns", "rate_of", changes.no_rate("one rank", "two ranks")),
     ),
     "DP-12": (
-        World("nothing is exchanged", ALL_REDUCE, changes.without_exchange),
-        World("the optimizers are exchanged", "optimizer_of", changes.exchanged_optimizers),
-        World("Adam has no denominator", "optimizer_of", changes.without_denominator),
+        BrokenWorld("nothing is exchanged", ALL_REDUCE, changes.without_exchange),
+        BrokenWorld("the optimizers are exchanged", "optimizer_of", changes.exchanged_optimizers),
+        BrokenWorld("Adam has no denominator", "optimizer_of", changes.without_denominator),
     ),
     "DP-2": (
-        World("every message has one number", "reduces", changes.one_number),
-        World("small messages are the big ones", "reduces", changes.big_for_small),
-        World("a message has no start-up time", "reduces", changes.without_start_up),
+        BrokenWorld("every message has one number", "reduces", changes.one_number),
+        BrokenWorld("small messages are the big ones", "reduces", changes.big_for_small),
+        BrokenWorld("a message has no start-up time", "reduces", changes.without_start_up),
     ),
     "DP-3": (
-        World("every rank takes the whole batch", "shared", changes.whole_batch),
-        World("every rank takes it three times", "shared", changes.three_times_the_batch),
+        BrokenWorld("every rank takes the whole batch", "shared", changes.whole_batch),
+        BrokenWorld("every rank takes it three times", "shared", changes.three_times_the_batch),
     ),
     "DP-4": (
-        World("the gradient has one number", "send_whole", changes.without_bytes),
-        World("one number is a long message", "send_one", changes.heavy_number),
-        World(
+        BrokenWorld("the gradient has one number", "send_whole", changes.without_bytes),
+        BrokenWorld("one number is a long message", "send_one", changes.heavy_number),
+        BrokenWorld(
             "all ranks are on one core",
             "labkit.notebook.steps:make_clock",
             changes.on_one_core,
@@ -170,27 +178,31 @@ WORLDS: Mapping[str, tuple[World, ...]] = {
         ),
     ),
     "DP-6": (
-        World("a message is waited for at once", "SimulatedNetwork", changes.blocks),
-        World("four messages cost four times one", "SimulatedNetwork", changes.blocks_a_message),
+        BrokenWorld("a message is waited for at once", "SimulatedNetwork", changes.blocks),
+        BrokenWorld(
+            "four messages cost four times one", "SimulatedNetwork", changes.blocks_a_message
+        ),
     ),
     "MP-3": (
-        World("an exchange takes longer than the work", "reducer", changes.slow_exchange),
-        World("an exchange grows with the tokens", "reducer", changes.exchange_by_size),
+        BrokenWorld("an exchange takes longer than the work", "reducer", changes.slow_exchange),
+        BrokenWorld("an exchange grows with the tokens", "reducer", changes.exchange_by_size),
     ),
     "MP-6": (
-        World("the stages work one after the other", "last_stage", changes.waits_for_everything),
-        World("each further micro-batch costs a rest", "last_stage", changes.rests_between),
+        BrokenWorld(
+            "the stages work one after the other", "last_stage", changes.waits_for_everything
+        ),
+        BrokenWorld("each further micro-batch costs a rest", "last_stage", changes.rests_between),
     ),
     "CH-1": (
-        World("the law is the other one", CONFINED, on_parts(WHOLE, PROPORTION)),
-        World("a part costs twice its share", CONFINED, on_parts(TWICE, TWICE)),
+        BrokenWorld("the law is the other one", CONFINED, on_parts(WHOLE, PROPORTION)),
+        BrokenWorld("a part costs twice its share", CONFINED, on_parts(TWICE, TWICE)),
     ),
     "CH-2": (
-        World("memory does not follow the batch", "train", changes.always_small_batch),
-        World("a bigger batch needs less", "train", changes.smaller_for_bigger),
+        BrokenWorld("memory does not follow the batch", "train", changes.always_small_batch),
+        BrokenWorld("a bigger batch needs less", "train", changes.smaller_for_bigger),
     ),
     "CH-3": (
-        World("a batch is gone through in fours", "train", changes.in_batches_of_four),
-        World("a sample of a bigger batch costs more", "train", changes.more_for_bigger),
+        BrokenWorld("a batch is gone through in fours", "train", changes.in_batches_of_four),
+        BrokenWorld("a sample of a bigger batch costs more", "train", changes.more_for_bigger),
     ),
 }

@@ -105,7 +105,7 @@ class Judgement:
 
 
 @dataclass(frozen=True)
-class Answer:
+class StudentAnswer:
     """What a student answered at one time: a prediction, or a claim about the data.
 
     Attributes:
@@ -155,7 +155,7 @@ class Evidence:
     emulated: bool = False
     is_denied: bool = False
     claimed: str = ""
-    later_answers: tuple[Answer, ...] = ()
+    later_answers: tuple[StudentAnswer, ...] = ()
 
     @property
     def is_students(self) -> bool:

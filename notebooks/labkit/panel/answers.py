@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from labkit.evidence import evidence as store
-from labkit.evidence.evidence import Answer, Evidence, Judgement
+from labkit.evidence.evidence import StudentAnswer, Evidence, Judgement
 from labkit.records import Verdict, now_text
 
 LATER = "Your later"
@@ -26,7 +26,7 @@ def after(earlier: Evidence, evidence: Evidence) -> Evidence:
         return evidence
     later_answers = earlier.later_answers
     if (prediction := evidence.prediction) is not None:
-        later_answers += (Answer(prediction.at, prediction=prediction),)
+        later_answers += (StudentAnswer(prediction.at, prediction=prediction),)
     return replace(
         evidence,
         prediction=earlier.prediction,
@@ -47,7 +47,9 @@ def about_these_data(
     is_same = earlier is None or earlier.verdict is judgement.verdict
     if is_same or evidence.verdict_read is None:
         return replace(evidence, judgement=judgement)
-    about_earlier = Answer(evidence.claimed, claim=evidence.verdict_read, is_of_earlier_run=True)
+    about_earlier = StudentAnswer(
+        evidence.claimed, claim=evidence.verdict_read, is_of_earlier_run=True
+    )
     later_answers = (*evidence.later_answers, about_earlier)
     return replace(
         evidence, judgement=judgement, verdict_read=None, claimed="", later_answers=later_answers
@@ -67,7 +69,7 @@ def with_claim(evidence: Evidence, claim: Verdict | None) -> Evidence:
     ]
     if claim is (claims[-1] if claims else evidence.verdict_read):
         return evidence
-    later_answers = (*evidence.later_answers, Answer(now_text(), claim=claim))
+    later_answers = (*evidence.later_answers, StudentAnswer(now_text(), claim=claim))
     return replace(evidence, later_answers=later_answers)
 
 
