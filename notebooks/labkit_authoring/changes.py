@@ -424,10 +424,11 @@ def without_start_up(reduces: Function) -> Function:
     """Messages take what their bytes say, at 50 MB/s."""
 
     def payload(megabytes: float) -> Any:
-        def take_time() -> None:
+        def take_time() -> float:
             ends = time.perf_counter() + megabytes / 50
             while time.perf_counter() < ends:
                 pass
+            return megabytes * 1e6
 
         return take_time
 
@@ -489,12 +490,12 @@ def on_one_core(make_clock: Function) -> Function:
 def heavy_number(send_one: Function) -> Function:
     """What is called one number is the whole gradient, eight times."""
 
-    def send(gradient: Any) -> None:
+    def send(gradient: Any) -> int:
         import torch.distributed as dist
 
         for _ in range(8):
             dist.all_reduce(gradient)
-        send_one(gradient)
+        return int(send_one(gradient)) + 8 * len(gradient)
 
     return send
 
@@ -502,8 +503,8 @@ def heavy_number(send_one: Function) -> Function:
 def without_bytes(send: Function) -> Function:
     """The gradient has one number."""
 
-    def send_whole(gradient: Any) -> None:
-        send(gradient[:1])
+    def send_whole(gradient: Any) -> int:
+        return int(send(gradient[:1]))
 
     return send_whole
 
@@ -598,11 +599,13 @@ def waits_for_everything(last_stage: Function) -> Function:
 
 
 def rests_between(last_stage: Function) -> Function:
-    """The last stage rests for 30 ms before each micro-batch but the first."""
+    """With several micro-batches the last stage rests for twice as long as it works."""
 
     def resting(network: Any, order: Any, wires: Any, device: Any) -> None:
-        time.sleep(0.03 * (len(list(order)) - 1))
-        last_stage(network, order, wires, device)
+        started_s, numbers = time.monotonic(), list(order)
+        last_stage(network, numbers, wires, device)
+        if len(numbers) > 1:
+            time.sleep(2 * (time.monotonic() - started_s))
 
     return resting
 

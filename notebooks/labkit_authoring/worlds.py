@@ -191,9 +191,10 @@ WORLDS: Mapping[str, tuple[BrokenWorld, ...]] = {
         BrokenWorld(
             "the stages work one after the other", "last_stage", changes.waits_for_everything
         ),
-        BrokenWorld("each further micro-batch costs a rest", "last_stage", changes.rests_between),
+        BrokenWorld("several micro-batches cost a rest", "last_stage", changes.rests_between),
     ),
     "CH-1": (
+        BrokenWorld("the SMs make no difference", CONFINED, on_parts(WHOLE, WHOLE)),
         BrokenWorld("the law is the other one", CONFINED, on_parts(WHOLE, PROPORTION)),
         BrokenWorld("a part costs twice its share", CONFINED, on_parts(TWICE, TWICE)),
     ),

@@ -300,11 +300,18 @@ def reduces(megabytes):
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     payload = torch.ones(int(megabytes * 250_000), device=device)
-    return lambda: dist.all_reduce(payload)
+
+    def work():
+        dist.all_reduce(payload)
+        return payload.nbytes
+
+    return work
 
 
 def reduce_times(sizes, times):
-    return labkit.in_turns({f"{size:g} MB": reduces(size) for size in sizes}, times)
+    works = {f"{size:g} MB": reduces(size) for size in sizes}
+    sent = {label: work() / 1e6 for label, work in works.items()}  # MB, by each message's own count
+    return labkit.in_turns(works, times) | {"facts": {"sent": sent}}
 
 
 # %% [markdown]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from labkit.evidence import evidence as store
-from labkit.evidence.evidence import StudentAnswer, Evidence, Judgement
+from labkit.evidence.evidence import Evidence, Judgement, StudentAnswer
 from labkit.records import Verdict, now_text
 
 LATER = "Your later"

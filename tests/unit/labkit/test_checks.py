@@ -6,6 +6,7 @@ import statistics
 import pytest
 
 from labkit.errors import NotMeasured
+from labkit.evidence import evidence as store
 from labkit.evidence.check import ALL_WORK_ALONE, ALL_WORK_TOGETHER, CORE_SHARE
 from labkit.evidence.checks import CHECKS, is_denied_for
 from labkit.notebook.catalogue import EXPERIMENTS
@@ -196,3 +197,14 @@ def test_what_series_say_of_a_claim(key, tier, data, says, why):
     judged = CHECKS[key].judge(data, tier)
     assert says == (UNASKED if judged.expected == UNASKED else judged.verdict.value)
     assert why in judged.why
+
+
+RECORDED = [key for key in CHECKS if store.is_recorded(key)]
+
+
+@pytest.mark.parametrize("key", RECORDED)
+def test_a_recorded_run_shows_what_its_title_says(key):
+    """Judged again, also where it lacks the facts that later runs note."""
+    judged = EXPERIMENTS[key].judge(store.recorded(key))
+    assert judged is not None
+    assert judged.amiss == "", judged

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from labkit.evidence.evidence import Point
 from labkit.evidence.relations import Data
 from labkit.panel.experiment import Experiment, Look, Points
@@ -13,14 +15,16 @@ def on_all(points: Points) -> Point:
 
 
 def by_sms(points: Points) -> Data:
-    """SMs (or threads) and seconds, on all and on the smallest part, where there is one."""
+    """Seconds, and SMs (or threads) times seconds, on all and on the smallest part, if any."""
     graphs = [point for point in points if not point.series]
-    names = ("all: SMs x time", "a part: SMs x time")
     if len(graphs) < 2:
-        return dict.fromkeys(names, ())
-    ends = (graphs[-1], graphs[0])
-    costs = ([point.x * seconds for seconds in point.records[0].samples_s] for point in ends)
-    return dict(zip(names, costs, strict=True))
+        return dict.fromkeys(("all: SMs x time", "a part: SMs x time"), ())
+    series: dict[str, Sequence[float]] = {}
+    for name, point in {"all": graphs[-1], "a part": graphs[0]}.items():
+        samples_s = point.records[0].samples_s
+        series[f"{name}: time"] = samples_s
+        series[f"{name}: SMs x time"] = [point.x * seconds for seconds in samples_s]
+    return series
 
 
 def memory_growth(points: Points) -> Data:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import cast
 
 from labkit.evidence.evidence import Point
 from labkit.evidence.relations import Data
@@ -43,7 +45,23 @@ def views(points: Points) -> Point:
 def at_the_small_batch(points: Points) -> Data:
     """Seconds of a step with the smallest batch, by what is sent."""
     least = min(point.x for point in points)
-    return {point.series: point.records[0].samples_s for point in points if point.x == least}
+    series: dict[str, Sequence[float]] = {
+        point.series: point.records[0].samples_s for point in points if point.x == least
+    }
+    if sent := cast("Mapping[str, int]", reading.facts(points[0]).get("sent", {})):
+        numbers = sent[WHOLE_GRADIENT] / sent[ONE_NUMBER]
+        series["numbers of the whole gradient over one number"] = [numbers]
+    return series
+
+
+def by_message(points: Points) -> Data:
+    """Seconds of each message under its label, and whether the longest had its bytes."""
+    series = {**reading.by_label(points)}
+    if sent := cast("Mapping[str, float]", reading.facts(points[0]).get("sent", {})):
+        longest = points[-1]
+        share = sent[longest.label] / longest.x
+        series["share of its bytes that the longest message had"] = [share]
+    return series
 
 
 def without_the_bytes(points: Points) -> Point:
@@ -102,7 +120,7 @@ EXPERIMENTS = (
         unit="ms",
         asked=reading.at("16 MB"),
         published=PublishedRow("Dettmers 2014, one transfer", {"dettmers.dp.six.step": 4}),
-        data=reading.by_label,
+        data=by_message,
         look=Look.LOG_X | Look.LOG_Y,
     ),
     Experiment(

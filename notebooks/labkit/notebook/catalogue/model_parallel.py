@@ -53,11 +53,15 @@ def beside_the_ideal(points: Points) -> Data:
     times = int(best.x) + 1
     ideal = [times * seconds for seconds in stages[best.label]]
     uncut = next(point for point in points if point.x == 1)
-    return {
+    series: dict[str, Sequence[float]] = {
         "the best": best.records[0].samples_s,
         "its ideal": ideal,
         "one micro-batch": uncut.records[0].samples_s,
     }
+    if "side by side" in reading.facts(best):
+        share = reading.facts(best)["side by side"]
+        series["share of its work that one stage does beside the other"] = [share]
+    return series
 
 
 def ideals(points: Points) -> Curves:
