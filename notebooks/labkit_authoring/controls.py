@@ -47,6 +47,7 @@ class Notice(StrEnum):
     NOTICED = "noticed"
     MISSED = "MISSED"
     UNDECIDED = "undecided"  # noise decided nothing in it, or the cores were busy
+    FAILED = "failed"  # it ended with an error, which the panel says in place of a verdict
 
 
 @dataclass(frozen=True)
@@ -156,7 +157,7 @@ def control(experiment: Experiment, notebook: Path, place: Place) -> Control | S
 def notice(outcome: PanelOutcome, world: BrokenWorld) -> Notice:
     """Whether a world was noticed: by a sentence that says so, or by refused cores."""
     if outcome.verdict == FAILED:
-        return Notice.MISSED
+        return Notice.FAILED
     if outcome.amiss or (world.takes_cores and not outcome.applies):
         return Notice.NOTICED
     is_open = outcome.verdict == Verdict.UNDECIDED.value or not outcome.applies

@@ -77,6 +77,7 @@ class Look(Flag):
     ZOOMED = auto()  # the axis of the values need not begin at zero
     LOG_X = auto()
     LOG_Y = auto()
+    BINARY = auto()  # the values are powers of two, and curves go from one to the next in steps
     OPTIONAL = auto()  # a headless run leaves it out unless LAB_OPTIONAL asks for it
 
 
@@ -110,6 +111,7 @@ class Experiment:
         also: more series out of the same records, by name: what is drawn of each, as for a step;
             None names the points themselves.
         curves: lines without points, by name: a bound, an ideal, a trace.
+        ends: of the value axis, where what matters would be flat beside the other points.
     """
 
     key: str
@@ -124,6 +126,7 @@ class Experiment:
     data: Callable[[Points], Data] | None = None
     also: Mapping[str, Value] = field(default_factory=dict)
     curves: Callable[[Points], Curves] | None = None
+    ends: Callable[[Points], tuple[float, float] | None] | None = None
     look: Look = PLAIN
 
     @property

@@ -6,12 +6,24 @@ from collections.abc import Sequence
 
 from labkit.evidence.evidence import Point
 from labkit.evidence.relations import Data
-from labkit.panel.experiment import Experiment, Look, Points
+from labkit.panel.experiment import Curves, Experiment, Look, Points
 
 
 def on_all(points: Points) -> Point:
     """The point measured on all SMs of the slice, as the GPU's own time."""
     return next(point for point in reversed(points) if not point.series)
+
+
+def law(points: Points) -> Curves:
+    """T(s) = a + b / s through the smallest part and all, where all is faster."""
+    graphs = [point for point in points if not point.series]
+    if len(graphs) < 2 or graphs[0].value <= graphs[-1].value:
+        return {}
+    small, big = graphs[0], graphs[-1]
+    b = (small.value - big.value) / (1 / small.x - 1 / big.x)
+    sizes = [small.x * (big.x / small.x) ** (step / 40) for step in range(41)]
+    line = [(size, big.value + b * (1 / size - 1 / big.x)) for size in sizes]
+    return {"a + b / s, through the smallest part and all": line}
 
 
 def by_sms(points: Points) -> Data:
@@ -54,6 +66,8 @@ EXPERIMENTS = (
         unit="ms",
         asked=on_all,
         data=by_sms,
+        curves=law,
+        look=Look.UNJOINED,
     ),
     Experiment(
         key="CH-2",

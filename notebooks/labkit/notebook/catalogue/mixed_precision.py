@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
+from typing import cast
+
 from labkit.evidence.relations import Data
 from labkit.notebook.catalogue import reading
 from labkit.panel.experiment import Curves, Experiment, Look, Points, PublishedRow
@@ -20,6 +24,17 @@ def every_step(points: Points) -> Curves:
     facts = points[0].records[0].setting
     both = {"your scale, every step": "trace", "PyTorch's GradScaler": "torch trace"}
     return {name: list(enumerate(facts[fact])) for name, fact in both.items()}
+
+
+def around_the_ceiling(points: Points) -> tuple[float, float] | None:
+    """The range of the scales after the first fall, of which each is a power of two."""
+    scales = cast("Sequence[float]", points[0].records[0].setting.get("trace", ()))
+    settled = next(
+        (n for n, (now, then) in enumerate(itertools.pairwise(scales)) if then >= now), None
+    )
+    if settled is None:
+        return None
+    return min(scales[settled:]) / 3, max(scales[settled:]) * 3
 
 
 def kept_with_amp(points: Points) -> Data:
@@ -71,7 +86,8 @@ EXPERIMENTS = (
         y_label="loss scale",
         unit="",
         curves=every_step,
-        look=Look.UNJOINED | Look.LOG_Y,
+        ends=around_the_ceiling,
+        look=Look.UNJOINED | Look.LOG_Y | Look.BINARY,
     ),
     Experiment(
         key="MX-9",

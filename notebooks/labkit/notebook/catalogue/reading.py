@@ -137,6 +137,7 @@ def small_model(
             unit="bits",
             asked=at_the_end(way),
             data=_bits_at_the_end(way, base, facts_of_way),
+            look=Look.ZOOMED,
         ),
         Experiment(
             key=timed,
