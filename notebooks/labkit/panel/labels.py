@@ -60,13 +60,13 @@ def place_names(
         marks: the pixels of all points, and along all lines.
         page: width and height of the plot.
     """
-    taken = [(x - MARK[0], y - MARK[1], x + MARK[0], y + MARK[1]) for x, y in marks]
+    obstacles = [(x - MARK[0], y - MARK[1], x + MARK[0], y + MARK[1]) for x, y in marks]
     spots = []
     for name, pixel in names:
         boxes = {spot: _box(name, pixel, spot) for spot in SPOTS}
-        spot = min(SPOTS, key=lambda spot: _cost(boxes[spot], taken, page))
+        spot = min(SPOTS, key=lambda spot: _cost(boxes[spot], obstacles, page))
         spots.append(spot)
-        taken.append(boxes[spot])
+        obstacles.append(boxes[spot])
     return spots
 
 
@@ -80,16 +80,16 @@ def pixels_between(start: Pixel, end: Pixel, every: float) -> Iterator[Pixel]:
 
 def _box(name: str, pixel: Pixel, spot: Spot) -> Box:
     width = LETTER * len(name)
-    left = pixel[0] + spot.dx - {"left": 0.0, "center": 0.5, "right": 1.0}[spot.align] * width
+    left_edge = pixel[0] + spot.dx - {"left": 0.0, "center": 0.5, "right": 1.0}[spot.align] * width
     top = pixel[1] + spot.dy - LINE / 2
-    return left, top, left + width, top + LINE
+    return left_edge, top, left_edge + width, top + LINE
 
 
-def _cost(box: Box, taken: Sequence[Box], page: Pixel) -> int:
+def _cost(box: Box, obstacles: Sequence[Box], page: Pixel) -> int:
     """How many marks and names a name would lie on."""
     covered = sum(
         box[0] < other[2] and other[0] < box[2] and box[1] < other[3] and other[1] < box[3]
-        for other in taken
+        for other in obstacles
     )
     is_outside = box[0] < 0 or box[1] < -LINE or box[2] > page[0] or box[3] > page[1]
     return covered + OUTSIDE * is_outside

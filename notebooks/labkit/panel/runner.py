@@ -305,8 +305,8 @@ class Runner:
             self._explanation = text.strip()
             self.evidence = replace(self.evidence, explanation=self._explanation)
             store.save(self.evidence, self._folder)
-        said = (notice, claims_in_words(self.evidence), self.verdict_or_question())
-        self._say(" ".join(part for part in said if part))
+        sentences = (notice, claims_in_words(self.evidence), self.verdict_or_question())
+        self._say(" ".join(part for part in sentences if part))
 
 
 def nobody_is_there() -> bool:

@@ -48,8 +48,8 @@ def at_the_small_batch(points: Points) -> Data:
     series: dict[str, Sequence[float]] = {
         point.series: point.records[0].samples_s for point in points if point.x == least
     }
-    if sent := cast("Mapping[str, int]", reading.facts(points[0]).get("sent", {})):
-        numbers = sent[WHOLE_GRADIENT] / sent[ONE_NUMBER]
+    if counts := cast("Mapping[str, int]", reading.facts(points[0]).get("sent", {})):
+        numbers = counts[WHOLE_GRADIENT] / counts[ONE_NUMBER]
         series["numbers of the whole gradient over one number"] = [numbers]
     return series
 
@@ -57,9 +57,9 @@ def at_the_small_batch(points: Points) -> Data:
 def by_message(points: Points) -> Data:
     """Seconds of each message under its label, and whether the longest had its bytes."""
     series = {**reading.by_label(points)}
-    if sent := cast("Mapping[str, float]", reading.facts(points[0]).get("sent", {})):
+    if megabytes := cast("Mapping[str, float]", reading.facts(points[0]).get("sent", {})):
         longest = points[-1]
-        share = sent[longest.label] / longest.x
+        share = megabytes[longest.label] / longest.x
         series["share of its bytes that the longest message had"] = [share]
     return series
 
