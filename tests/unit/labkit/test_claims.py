@@ -22,6 +22,8 @@ from labkit.panel.theme import MIME
 from labkit.panel.vega import spec
 from labkit.panel.widgets import Widgets
 from labkit.records import Verdict
+from labkit_grading.grading import experiment_rows
+from labkit_grading.submissions import Submission
 
 USED = "SMs used by the best packing"
 KEYS = ("MIG-12", "MX-5", "MX-2")
@@ -146,6 +148,8 @@ def test_a_second_answer_is_kept_as_one_and_the_first_counts(tmp_path):
     assert kept.claimed <= claim.at <= prediction.at
     assert "Later answers, which do not count: " in str(summary("MIG-12", folder=tmp_path))
     assert f"{claim.at[:16]}: you say supported" in str(summary("MIG-12", folder=tmp_path))
+    (row,) = experiment_rows(Submission("ada.zip", "ada"), kept, ())
+    assert f"later: {claim.at[:16]}: you say supported; later: " in row.look_at
 
 
 def test_a_run_that_says_something_else_is_asked_about_anew(tmp_path):
