@@ -148,7 +148,7 @@ def test_a_second_answer_is_kept_as_one_and_the_first_counts(tmp_path):
     assert kept.claimed <= claim.at <= prediction.at
     assert "Later answers, which do not count: " in str(summary("MIG-12", folder=tmp_path))
     assert f"{claim.at[:16]}: you say supported" in str(summary("MIG-12", folder=tmp_path))
-    (row,) = experiment_rows(Submission("ada.zip", "ada"), kept, ())
+    (row,) = experiment_rows(Submission("ada", "ada.zip"), kept, ())
     assert f"later: {claim.at[:16]}: you say supported; later: " in row.look_at
 
 
