@@ -178,9 +178,9 @@ def explain(looks: Sequence[InterimLook], band: tuple[float, float], margin: flo
     observed = f"after {last_look.rounds} rounds the ratio lies in {bounds}"
     allowed = in_words(band) + (f", by a margin of {margin:.0%}" if margin else "")
     endings = {
-        Verdict.SUPPORTED: f"all inside the claim ({allowed})",
-        Verdict.CONTRADICTED: f"all outside the claim ({allowed})",
-        Verdict.UNDECIDED: f"which does not decide the claim ({allowed})",
+        Verdict.SUPPORTED: f"all inside the band ({allowed})",
+        Verdict.CONTRADICTED: f"all outside the band ({allowed})",
+        Verdict.UNDECIDED: f"which does not decide the claim (band: {allowed})",
     }
     return f"{observed}, {endings[last_look.verdict]}"
 

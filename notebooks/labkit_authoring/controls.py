@@ -1,7 +1,7 @@
-"""Runs every experiment with a claim twice, as it is and in its twin's world.
+"""Runs every experiment with a claim as it is, and in each of its broken worlds.
 
-Both runs go through the notebook's own steps, series and check. An experiment *notices* what is
-absent in the twin's world when the verdict is decided here and is not the same there.
+All runs go through the notebook's own steps, series and check. A world is *noticed* when the panel
+says there that this is not what the title says, and does not say so of the experiment as it is.
 
 What only makes something in a notebook is executed, as a kernel does it; loops, output and whatever
 measures are left out.
@@ -16,12 +16,14 @@ import io
 import linecache
 import os
 import tempfile
+import time
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 from unittest import mock
 
 from labkit.evidence.checks import CHECKS
@@ -30,38 +32,74 @@ from labkit.panel.experiment import Experiment
 from labkit.panel.panel import Panel
 from labkit.panel.runner import Runner
 from labkit.records import Place, Verdict
-from labkit_authoring import twins
-from labkit_authoring.twins import TWINS
+from labkit_authoring import worlds
+from labkit_authoring.worlds import WORLDS, BrokenWorld
 from labkit_grading.cells import read_cells
 
 MEASURING = frozenset({"measure", "compare", "ranks", "settle", "where", "below"})
 RUNS_LATER = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
 FAILED = "failed"
-DECIDED = {Verdict.SUPPORTED.value, Verdict.CONTRADICTED.value}
+
+
+class Notice(StrEnum):
+    """Whether a broken world was noticed."""
+
+    NOTICED = "noticed"
+    MISSED = "MISSED"
+    UNDECIDED = "undecided"  # noise decided nothing in it, or the cores were busy
+    FAILED = "failed"  # it ended with an error, which the panel says in place of a verdict
+
+
+@dataclass(frozen=True)
+class PanelOutcome:
+    """What a panel said of one run.
+
+    Attributes:
+        verdict: of the claim.
+        why: the reason.
+        amiss: why the run does not show what the title says; empty where it does.
+        applies: whether a claim could be asked.
+        seconds: how long the run took.
+    """
+
+    verdict: str
+    why: str
+    amiss: str = ""
+    applies: bool = True
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        reason = f"not what the title says: {self.amiss}" if self.amiss else self.why
+        return f"{self.verdict} ({self.seconds:.0f} s): {reason}"
+
+
+@dataclass(frozen=True)
+class BrokenRun:
+    """One broken world, and what the panel said in it."""
+
+    world: str
+    outcome: PanelOutcome
+    notice: Notice
+
+    def __str__(self) -> str:
+        return f"  {self.notice}: {self.world}: {self.outcome}"
 
 
 @dataclass(frozen=True)
 class Control:
-    """One experiment's verdict, and its twin's.
-
-    Attributes:
-        absent: what is taken away in the twin's world.
-        why: the verdict's reason.
-        twin_why: the reason of the twin's.
-    """
+    """One experiment as it is, and in its broken worlds."""
 
     key: str
-    verdict: str
-    absent: str
-    twin_verdict: str
-    why: str = ""
-    twin_why: str = ""
+    outcome: PanelOutcome
+    broken: tuple[BrokenRun, ...]
+
+    def __str__(self) -> str:
+        return "\n".join([f"{self.key}: {self.outcome}", *map(str, self.broken)])
 
     @property
-    def notices(self) -> bool:
-        """Whether the verdict is decided, and differs where the effect is absent."""
-        is_judged = self.twin_verdict != FAILED
-        return self.verdict in DECIDED and is_judged and self.twin_verdict != self.verdict
+    def is_noticed(self) -> bool:
+        """Whether the panel noticed every broken world, and only those."""
+        return not self.outcome.amiss and all(run.notice is Notice.NOTICED for run in self.broken)
 
 
 @dataclass(frozen=True)
@@ -71,11 +109,14 @@ class Skipped:
     key: str
     reason: str
 
+    def __str__(self) -> str:
+        return f"{self.key}: skipped: {self.reason}"
+
 
 def controls(
     notebooks: Sequence[Path], place: Place, only: Sequence[str] = ()
 ) -> Iterator[Control | Skipped]:
-    """Run the core experiments of some notebooks and their twins.
+    """Run the experiments of some notebooks that have a claim, and their broken worlds.
 
     Args:
         notebooks: their sources.
@@ -98,41 +139,48 @@ def why_not(experiment: Experiment, place: Place) -> str:
 
 
 def control(experiment: Experiment, notebook: Path, place: Place) -> Control | Skipped:
-    """Judge an experiment here and in its twin's world; skip it where its claim does not apply."""
-    twin = TWINS[experiment.key]
-    plain_outcome = judge_with_environment(experiment, {})
-    if not plain_outcome.applies:
-        return Skipped(experiment.key, plain_outcome.why)
-    if twin.is_in_the_notebook:
-        names = define(notebook, place, {twin.target: twin.change})
-        experiment = experiments(names)[experiment.key]
-    twin_outcome = judge_with_environment(experiment, twins.environment(experiment.key))
-    return Control(
-        experiment.key,
-        plain_outcome.verdict,
-        twin.absent,
-        twin_outcome.verdict,
-        plain_outcome.why,
-        twin_outcome.why,
-    )
+    """Judge an experiment as it is and in its worlds; skip it where its claim does not apply."""
+    plain = judge_with_environment(experiment, {})
+    if not plain.applies:
+        return Skipped(experiment.key, plain.why)
+    broken = []
+    for number, world in enumerate(WORLDS[experiment.key]):
+        changed = experiment
+        if world.is_in_the_notebook:
+            names = define(notebook, place, {world.target: world.change})
+            changed = experiments(names)[experiment.key]
+        outcome = judge_with_environment(changed, worlds.environment(experiment.key, number))
+        broken.append(BrokenRun(world.name, outcome, notice(outcome, world)))
+    return Control(experiment.key, plain, tuple(broken))
 
 
-class _Outcome(NamedTuple):
-    verdict: str
-    why: str
-    applies: bool = True
+def notice(outcome: PanelOutcome, world: BrokenWorld) -> Notice:
+    """Whether a world was noticed: by a sentence that says so, or by refused cores."""
+    if outcome.verdict == FAILED:
+        return Notice.FAILED
+    if outcome.amiss or (world.takes_cores and not outcome.applies):
+        return Notice.NOTICED
+    is_open = outcome.verdict == Verdict.UNDECIDED.value or not outcome.applies
+    return Notice.UNDECIDED if is_open else Notice.MISSED
 
 
-def judge_with_environment(experiment: Experiment, added: Mapping[str, str]) -> _Outcome:
+def judge_with_environment(experiment: Experiment, added: Mapping[str, str]) -> PanelOutcome:
     """Measure and judge an experiment with variables added to its children's environment."""
-    world = mock.patch.dict(os.environ, {"LAB_HEADLESS": "1", **added})
-    with tempfile.TemporaryDirectory(prefix="labkit-control-") as folder, world:
+    started_s = time.monotonic()
+    environment = mock.patch.dict(os.environ, {"LAB_HEADLESS": "1", **added})
+    with tempfile.TemporaryDirectory(prefix="labkit-control-") as folder, environment:
         runner = Runner(experiment, Path(folder))
         evidence = asyncio.run(runner.run(None, headless=True))
-    judgement = evidence.judgement
+    judgement, seconds = evidence.judgement, round(time.monotonic() - started_s, 1)
     if judgement is None:
-        return _Outcome(FAILED, runner.message)
-    return _Outcome(judgement.verdict.value, judgement.why, judgement.expected != NOT_APPLICABLE)
+        return PanelOutcome(FAILED, runner.message, seconds=seconds)
+    return PanelOutcome(
+        judgement.verdict.value,
+        judgement.why,
+        judgement.amiss,
+        judgement.expected != NOT_APPLICABLE,
+        seconds,
+    )
 
 
 def define(

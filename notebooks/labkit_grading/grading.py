@@ -95,7 +95,7 @@ def experiment_rows(
             verdict_read=_yes(read) if has_claim else ABSENT,
             machine_mark=int(good),
             explanation=evidence.explanation,
-            look_at="; ".join(look_at),
+            look_at="; ".join([*look_at, *(f"later: {a}" for a in evidence.later_answers)]),
         )
     ]
 

@@ -490,7 +490,7 @@ def rate_of(arm):
 
 
 def one_training(kind, seed, steps, every):
-    """Bits per byte on held-out modules, and the seconds of training until then, every so many steps."""
+    """By step, bits per byte on held-out modules and seconds of training; and the bits of a number that it computes with."""
     import time
 
     import torch
@@ -509,17 +509,20 @@ def one_training(kind, seed, steps, every):
         seconds += time.perf_counter() - started
         if step % every == 0:
             bits_by_step[step] = (labkit.exercises.small_model.held_out_bits(reader, device), seconds)
-    return bits_by_step
+    with torch.no_grad(), torch.autocast(device, torch.bfloat16, enabled=kind == "bf16"):
+        return bits_by_step, torch.finfo(reader(read).dtype).bits
 
 
 def trainings(kinds, seeds, steps, every):
     import torch
 
     torch.set_num_threads(1)  # on a CPU
-    runs = {kind: [one_training(kind, seed, steps, every) for seed in seeds] for kind in kinds}
-    facts = labkit.exercises.small_model.facts_of_seeds
-    marks = range(every, steps + 1, every)
-    return {f"{kind}, step {step}": facts([run[step] for run in runs_of_kind]) for kind, runs_of_kind in runs.items() for step in marks}
+    facts_by_label, facts = {}, labkit.exercises.small_model.facts_of_seeds
+    for kind in kinds:
+        runs, sizes = zip(*(one_training(kind, seed, steps, every) for seed in seeds))
+        for step in range(every, steps + 1, every):
+            facts_by_label[f"{kind}, step {step}"] = facts([run[step] for run in runs]) | {"bits of a number": max(sizes)}
+    return facts_by_label
 
 
 # %% [markdown]

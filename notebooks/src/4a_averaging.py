@@ -194,7 +194,7 @@ def rate_of(arm):
 
 
 def one_training(arm, seed, steps, every):
-    """Bits per byte on held-out modules, and the seconds of training until then; on every rank."""
+    """By step, bits per byte on held-out modules and seconds of training; and how far apart the ranks' weights end."""
     import time
 
     import torch
@@ -217,7 +217,15 @@ def one_training(arm, seed, steps, every):
         seconds += time.perf_counter() - started
         if step % every == 0:
             bits_by_step[step] = (labkit.exercises.small_model.held_out_bits(reader, device), seconds)
-    return bits_by_step
+    return bits_by_step, weights_apart(reader) if world > 1 else 0.0
+
+
+def weights_apart(reader):
+    """The largest distance of another rank's weights from one's own, over the length of one's own."""
+    import torch
+
+    own_weights = torch.cat([parameter.detach().flatten() for parameter in reader.parameters()])
+    return max(((weights - own_weights).norm() / own_weights.norm()).item() for weights in gathered(own_weights))
 
 
 def share_gradients(parameters):
@@ -239,11 +247,11 @@ def trainings(arms, seeds, steps, every):
     for arm in arms:
         dist.barrier()
         is_idle = arm == "one rank" and dist.get_rank() > 0
-        runs[arm] = [{} if is_idle else one_training(arm, seed, steps, every) for seed in seeds]
+        runs[arm] = [({}, 0.0) if is_idle else one_training(arm, seed, steps, every) for seed in seeds]
     dist.barrier()
     facts = labkit.exercises.small_model.facts_of_seeds
     marks = range(every, steps + 1, every)
-    at = lambda arm_runs, step: facts([run.get(step, (0.0, 0.0)) for run in arm_runs])
+    at = lambda arm_runs, step: facts([run.get(step, (0.0, 0.0)) for run, _ in arm_runs]) | {"apart": max(apart for _, apart in arm_runs)}
     return {f"{arm}, step {step}": at(arm_runs, step) for arm, arm_runs in runs.items() for step in marks}
 
 
@@ -292,11 +300,18 @@ def reduces(megabytes):
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     payload = torch.ones(int(megabytes * 250_000), device=device)
-    return lambda: dist.all_reduce(payload)
+
+    def work():
+        dist.all_reduce(payload)
+        return payload.nbytes
+
+    return work
 
 
 def reduce_times(sizes, times):
-    return labkit.in_turns({f"{size:g} MB": reduces(size) for size in sizes}, times)
+    works = {f"{size:g} MB": reduces(size) for size in sizes}
+    sent = {label: work() / 1e6 for label, work in works.items()}  # MB, by each message's own count
+    return labkit.in_turns(works, times) | {"facts": {"sent": sent}}
 
 
 # %% [markdown]

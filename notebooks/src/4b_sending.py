@@ -412,19 +412,22 @@ for gpus in (4, 8):
 
 # %%
 def send_whole(gradient):
+    """Send the gradient, and return how many numbers that were."""
     import torch.distributed as dist
 
     dist.all_reduce(gradient)
+    return len(gradient)
 
 
 def send_one(gradient):
     import torch.distributed as dist
 
     dist.all_reduce(gradient[:1])
+    return len(gradient[:1])
 
 
 def send_nothing(gradient):
-    pass
+    return 0
 
 
 def sending_times(width, depth, batches, times):
@@ -440,7 +443,8 @@ def sending_times(width, depth, batches, times):
         for payload, send in sends.items():
             works[f"batch {batch}, {payload}"] = lambda own_part=own_part, send=send: send(flat_gradient(network, own_part))
         works[f"batch {batch}, alone"] = lambda full_batch=full_batch: flat_gradient(network, full_batch) if rank == 0 else None
-    return labkit.in_turns(works, times)
+    sent = {payload: works[f"batch {batches[0]}, {payload}"]() for payload in sends}
+    return labkit.in_turns(works, times) | {"facts": {"sent": sent}}
 
 
 # %%

@@ -282,7 +282,7 @@ def pipeline_times(width, depth, batch, counts, times):
     network, device = labkit.exercises.networks.mlp(width, depth)
     rank, wires, x = dist.get_rank(), labkit.exercises.Wires(), torch.randn(batch, width, device=device)
 
-    def step(count):
+    def step(count, network=network):
         order, parts = labkit.exercises.order_of(schedule(2, count), rank), x.chunk(count)
 
         def run():
@@ -304,7 +304,28 @@ def pipeline_times(width, depth, batch, counts, times):
     dist.all_gather_object(seconds_by_rank, seconds)
     alone_seconds = lambda stage, count: seconds_by_rank[stage][f"stage {stage}, m={count}"]
     slowest = {f"m={count}": list(map(max, alone_seconds(0, count), alone_seconds(1, count))) for count in counts}
-    return seconds | {"facts": {"stages": slowest}}
+    return seconds | {"facts": {"stages": slowest, "side by side": work_side_by_side(network, step)}}
+
+
+def work_side_by_side(network, step, count=8):
+    """The share of the last stage's forward passes during which the first stage is at one, too, in one step."""
+    import time
+
+    import torch.distributed as dist
+
+    spans, everyone = [], [None, None]
+
+    def noted(part):
+        started = time.monotonic()
+        output = network(part)
+        torch.cuda.synchronize() if output.is_cuda else None
+        spans.append((started, time.monotonic()))
+        return output
+
+    step(count, noted)()
+    dist.all_gather_object(everyone, spans)
+    overlaps = [min(end, other_end) - max(start, other_start) for start, end in everyone[1] for other_start, other_end in everyone[0]]
+    return sum(max(0.0, overlap) for overlap in overlaps) / sum(end - start for start, end in everyone[1])
 
 
 # %% [markdown]

@@ -16,8 +16,10 @@
 # %% [markdown]
 # ## The job
 #
-# A small transformer is to be trained for a number of steps, and there is a deadline; both are drawn for you.
-# Change the numbers to those of a job of your own; read the step with `labkit.exercises.networks.transformer_step??`.
+# A small transformer is to be trained. How many hours a whole A100 (a 7g.40gb) would need for it, the deadline, what an
+# hour of yours is worth, and how long the queue is for each shape: all of it is drawn for you, and decides which shape
+# you should ask for. Change the numbers to those of a job of your own afterwards; read the step with
+# `labkit.exercises.networks.transformer_step??`.
 
 # %% jupyter={"source_hidden": true}
 import labkit
@@ -26,12 +28,16 @@ place = labkit.where()
 parts = labkit.parts.parts_of(place)
 HELD = place.devices[0]
 ON_GPU = place.is_gpu
-JOB = labkit.drawn("6", steps=(300_000, 400_000, 500_000), due_h=(2.5, 3.0, 4.0))
-STEPS, DUE_H = JOB["steps"], JOB["due_h"]
+JOB = labkit.drawn("6", **labkit.exercises.capstone.CHOICES)
+FULL_H, DUE_H = JOB["full_h"], JOB["full_h"] * JOB["times_due"]
+AN_HOUR = JOB["an_hour"]  # slice-hours: what an hour earlier is worth to you
+WAIT_H = labkit.exercises.capstone.waits_h(JOB["queue"])
 MODEL = {"width": 768, "layers": 6, "length": 128} if ON_GPU else {"width": 128, "layers": 2, "length": 64}
 ROOMY = ON_GPU and HELD.memory_mib > 20_000 and not HELD.emulated
 BATCH, BATCHES = (64, (16, 64, 256)) if ROOMY else (16, (4, 16, 32)) if ON_GPU else (16, (4, 16, 64))
-print(f"{STEPS:,} steps of {BATCH}, due in {DUE_H:g} h{'' if ON_GPU else ' (scaled down for a CPU)'}")
+print(f"steps of {BATCH}{'' if ON_GPU else ' (scaled down for a CPU)'}, as many as a 7g.40gb does in {FULL_H:g} h; due {DUE_H:g} h after the start")
+print(f"an hour of yours is worth {AN_HOUR:g} slice-hours")
+print(f"the queue: {JOB['queue']}: " + ", ".join(f"{name} {wait_h:g} h" for name, wait_h in WAIT_H.items()))
 labkit.card(place)
 
 
@@ -291,14 +297,9 @@ else:
 # %% [markdown]
 # So a price of slices alone says more about the unit than about the job: in memory slices a 1g.5gb is never beaten;
 # in sevenths, without a fixed part, a 7g.40gb never is, and only a fixed part makes it depend on the job. Multiply
-# the law out to see why. What your own time is worth, and how long the queue is, make it a question. Answer it for
-# yourself:
-
-# %%
-AN_HOUR = 1.0  # slice-hours: what is an hour earlier worth to you?
-WAIT_H = {name: profile.memory / 8 for name, profile in labkit.exercises.packing.A100.items()}  # put in what the spawn page says
-
-# %% [markdown]
+# the law out to see why. What your own time is worth, and how long the queue is, make it a question. Yours are drawn at
+# the top of this notebook.
+#
 # ## Every shape's time, memory and price
 #
 # Your functions make the table. Rows that you did not measure are extrapolated and have a range: it follows from the
@@ -340,20 +341,25 @@ def law_of(points):
 
 
 # %%
+def steps_of(law):
+    """How many steps the job has: as many as a 7g.40gb does in FULL_H hours, by this law."""
+    return round(FULL_H / job_hours(A100["7g.40gb"], held_profile(law["device"]), law, 1))
+
+
 def hours_between(profile, measured_profile, law):
     """The ends of the range, with the fixed part at each of its ends and the SMs' part as the remainder."""
     hours = []
     for fixed_ms in law["ends"]:
         sms = law["fixed"] + law["sm"] - fixed_ms
-        hours.append(job_hours(profile, measured_profile, law | {"fixed": fixed_ms, "sm": sms}, STEPS))
-    likely = job_hours(profile, measured_profile, law, STEPS)
+        hours.append(job_hours(profile, measured_profile, law | {"fixed": fixed_ms, "sm": sms}, steps_of(law)))
+    likely = job_hours(profile, measured_profile, law, steps_of(law))
     return min(likely, *hours) / (1 + law["scatter"]), max(likely, *hours) * (1 + law["scatter"])
 
 
 def shape_row(profile, law, needs_mib, context_mib):
     measured_profile = held_profile(law["device"])
     likely, fits_least_need, fits_most_need = (mib + context_mib <= profile.gib * 1024 for mib in needs_mib)
-    hours, (low, high) = job_hours(profile, measured_profile, law, STEPS), hours_between(profile, measured_profile, law)
+    hours, (low, high) = job_hours(profile, measured_profile, law, steps_of(law)), hours_between(profile, measured_profile, law)
     row = {"shape": profile.name, "slices": profile.memory, "wait_h": WAIT_H[profile.name], "hours": hours, "low": low, "high": high}
     return priced(row | {"fits": likely, "perhaps": fits_least_need != fits_most_need, "measured": profile == measured_profile})
 
@@ -616,9 +622,9 @@ def print_ranges(points):
     if any(point.records[0].devices[0].backend == "cpu" for point in points):
         print("All of it is a CPU run: these slices are simulated, so no prediction is judged by it.")
         return
-    predicted_rows = {row["shape"]: row for row in rows}
+    predicted_rows, steps = {row["shape"]: row for row in rows}, steps_of(law_of(sources()[0])) if rows else 1
     for point in (point for point in points if point.label in predicted_rows):
-        low, step, high = (predicted_rows[point.label][name] * 3.6e6 / STEPS for name in ("low", "hours", "high"))
+        low, step, high = (predicted_rows[point.label][name] * 3.6e6 / steps for name in ("low", "hours", "high"))
         position = "inside" if low <= point.value <= high else "OUTSIDE"
         print(f"{point.label}: predicted {step:.3g} ms ({low:.3g} to {high:.3g}), measured {point.value:.3g} ms, {position} the range")
 

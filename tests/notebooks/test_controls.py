@@ -1,6 +1,7 @@
-"""Every claim's verdict notices when what it is about is absent."""
+"""Every panel notices when its experiment is not what its title says."""
 
 import asyncio
+import importlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from labkit.records import CpuBudget, Device, Lease, Place, Tier
 from labkit_authoring import cli
 from labkit_authoring import controls as room
 from labkit_authoring.controls import define, experiments
-from labkit_authoring.twins import TWINS
+from labkit_authoring.worlds import WORLDS
 
 needs("torch", "the notebooks measure with torch")
 
@@ -24,13 +25,13 @@ SOURCES = Path(__file__).parents[2] / "notebooks" / "src"
 COUNTED = (pytest.param("MX-5", marks=pytest.mark.long), "DP-12")  # and MX-9, by the command
 TIMED = (*("T-1", "T-3", "T-4", "T-6", "MIG-14", "CH-2", "CH-3"),)
 RANKS = ("DP-2", "DP-3", "DP-4", "DP-6", "MP-3", "MP-6")
-OF_THE_MACHINE = ("does not decide", "side by side", "no ideal", "budget of", "Not finished after")
+OF_THE_MACHINE = ("budget of", "Not finished after")
 
 
 @pytest.fixture(autouse=True)
 def no_lease(monkeypatch):
     """A server without a slice, whatever this test runs in, with the whole budget."""
-    for name in ("MIGLAB_SLICES", "MIGLAB_LEASE", "LAB_QUICK", "LABKIT_TWIN"):
+    for name in ("MIGLAB_SLICES", "MIGLAB_LEASE", "LAB_QUICK", "LABKIT_WORLD"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -45,28 +46,29 @@ def source_of(key):
 
 
 @pytest.mark.parametrize("key", COUNTED)
-def test_what_is_counted_notices_what_is_absent(key, place):
+def test_what_is_counted_notices_every_broken_world(key, place):
     """Through the notebook's own pipeline, and every time."""
     (control,) = room.controls([source_of(key)], place, [key])
     assert isinstance(control, room.Control), control
-    assert control.notices, control
+    assert control.is_noticed, control
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("key", [*TIMED, *RANKS])
-def test_what_is_timed_notices_what_is_absent(key, place):
-    """A time depends on the machine: noise may leave it undecided, never the wrong way round.
+def test_what_is_timed_misses_no_broken_world(key, place):
+    """A time depends on the machine: noise may leave a world undecided, never unnoticed.
 
     What cannot be asked of this machine's cores is skipped with the gain that was measured. What
-    takes too long is ended. Only the noise floor (T-1) may rightly say that it is too high here.
+    takes too long is ended.
     """
     (control,) = room.controls([source_of(key)], place, [key])
     if isinstance(control, room.Skipped):
         assert CHECKS[key].least_gain, control
         assert "side by side" in control.reason
         return
-    whys = f"{control.why} {control.twin_why}"
-    assert control.notices or key == "T-1" or any(part in whys for part in OF_THE_MACHINE), control
+    for run in control.broken:
+        is_ended = any(part in run.outcome.why for part in OF_THE_MACHINE)
+        assert run.notice is not room.Notice.MISSED or is_ended, control
 
 
 @pytest.mark.long
@@ -82,27 +84,28 @@ def test_the_training_curves_show_what_a_scale_is_for(place, tmp_path):
 
 
 @pytest.mark.parametrize("key", ["MX-9"])
-def test_without_the_patch_nothing_is_noticed(key, place, monkeypatch):
-    """A twin that changes nothing gives the same verdict."""
-    monkeypatch.setattr(
-        room, "TWINS", {**TWINS, key: replace(TWINS[key], change=lambda function: function)}
-    )
-    monkeypatch.setattr(room.twins, "environment", lambda _: {})
+def test_a_world_that_changes_nothing_is_missed(key, place, monkeypatch):
+    """What is noticed is what runs, and not the name of a world."""
+    whole = tuple(replace(world, change=lambda function: function) for world in WORLDS[key][1:])
+    monkeypatch.setattr(room, "WORLDS", {**WORLDS, key: whole})
+    monkeypatch.setattr(room.worlds, "environment", lambda *_: {})
     (control,) = room.controls([source_of(key)], place, [key])
-    assert control.verdict == control.twin_verdict == "contradicted"
-    assert not control.notices
+    assert control.outcome.verdict == "contradicted"
+    assert {run.notice for run in control.broken} == {room.Notice.MISSED}
+    assert not control.is_noticed
 
 
-def test_every_core_experiment_has_a_function_its_twin_can_change(monkeypatch):
-    """A renamed function of a notebook would leave a twin without a world; on a GPU, too."""
+def test_every_world_has_a_function_to_change(monkeypatch):
+    """A renamed function would leave a world that changes nothing; on a GPU, too."""
     gpu = Device("cuda", "NVIDIA H200", 143155, sms=132, cpu_cores=16.0, capability="9.0")
     gpu_place = Place(Tier.WHOLE_GPU, (gpu,), "none", CpuBudget(16.0, 16), Lease())
     monkeypatch.setattr(sharing, "why_not", lambda *_, **__: "not tried")
     for source in sorted(SOURCES.glob("[1-6]*_*.py")):
         names = define(source, gpu_place)
         for experiment in experiments(names).values():
-            if experiment.check and ":" not in TWINS[experiment.key].target:
-                assert TWINS[experiment.key].target in names, experiment.key
+            for world in WORLDS[experiment.key] if experiment.check else ():
+                module, _, name = world.target.rpartition(":")
+                assert name in (vars(importlib.import_module(module)) if module else names), world
 
 
 def test_the_command_prints_what_is_noticed_and_what_was_skipped(capsys):
@@ -112,9 +115,9 @@ def test_the_command_prints_what_is_noticed_and_what_was_skipped(capsys):
     assert cli.main(["controls", "MX-9", "MIG-3", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     (control,) = report["experiments"]
-    assert (control["key"], control["notices"]) == ("MX-9", True)
-    assert (control["verdict"], control["twin_verdict"]) == ("contradicted", "supported")
-    assert "copies" in control["absent"] and control["twin"]
+    assert (control["key"], control["is_noticed"]) == ("MX-9", True)
+    assert control["outcome"]["verdict"] == "contradicted"
+    assert {run["notice"] for run in control["broken"]} == {"noticed"}
     assert {skipped["key"]: "GPU" in skipped["reason"] for skipped in report["skipped"]} == {
         "MIG-3": True
     }

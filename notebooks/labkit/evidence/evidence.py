@@ -87,12 +87,43 @@ class Point:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What a check made of the points; `check` stands in files of before."""
+    """What a check made of the points, for the claim in the wording that the student got.
+
+    Attributes:
+        verdict: of the claim.
+        why: the reason.
+        expected: the verdict that such a device should show, or that it cannot be asked.
+        amiss: why the run does not show what its title says, and what to look at; empty if it does.
+        check: stands in files of before.
+    """
 
     verdict: Verdict
     why: str
     expected: str
+    amiss: str = ""
     check: str = ""
+
+
+@dataclass(frozen=True)
+class StudentAnswer:
+    """What a student answered at one time: a prediction, or a claim about the data.
+
+    Attributes:
+        at: when.
+        prediction: what they expected of a run; None where it is a claim.
+        claim: what they said of the claim; None where it is a prediction.
+        is_of_earlier_run: whether a claim was about an earlier run, whose data said something else.
+    """
+
+    at: str
+    prediction: Prediction | None = None
+    claim: Verdict | None = None
+    is_of_earlier_run: bool = False
+
+    def __str__(self) -> str:
+        answer = f"you say {self.claim}" if self.claim else f"you predict {self.prediction}"
+        about = " of an earlier run" if self.is_of_earlier_run else ""
+        return f"{self.at[:16]}: {answer}{about}"
 
 
 @dataclass(frozen=True)
@@ -100,7 +131,9 @@ class Evidence:
     """Everything one run of one experiment showed.
 
     `headless` runs (no person at the panel) never count as a student's. `stopped` says why the run
-    is incomplete. `verdict_read` is what the student read from the plot.
+    is incomplete. `verdict_read` is what the student first said of the claim, at `claimed`, and
+    `is_denied` whether the claim they got is the opposite of the check's relation. `later_answers`
+    came after something had been seen, or were about an earlier run; none of them counts.
     """
 
     experiment: str
@@ -120,6 +153,9 @@ class Evidence:
     versions: Mapping[str, Any] = field(default_factory=dict)
     verdict_read: Verdict | None = None
     emulated: bool = False
+    is_denied: bool = False
+    claimed: str = ""
+    later_answers: tuple[StudentAnswer, ...] = ()
 
     @property
     def is_students(self) -> bool:
@@ -127,13 +163,18 @@ class Evidence:
         return not self.headless and self.replayed_from is None and self.prediction is not None
 
     @property
-    def is_open_to_claims(self) -> bool:
-        """Whether there is a verdict that the student has not seen: theirs comes first."""
+    def has_question(self) -> bool:
+        """Whether there is a claim that somebody can answer."""
         has_verdict = self.judgement is not None and self.judgement.expected != NOT_APPLICABLE
         has_reader = self.prediction is not None and (
             not self.headless or self.replayed_from is not None
         )
-        return has_verdict and has_reader and self.verdict_read is None
+        return has_verdict and has_reader
+
+    @property
+    def is_open_to_claims(self) -> bool:
+        """Whether there is a verdict that the student has not seen: theirs comes first."""
+        return self.has_question and self.verdict_read is None
 
     @property
     def samples(self) -> int:

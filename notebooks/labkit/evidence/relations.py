@@ -71,7 +71,7 @@ def values_in(name: str, low: float = 0.0, high: float = float("inf")) -> Relati
             return Outcome(Verdict.UNDECIDED, f"{name} was not measured")
         for value in values:
             if not low <= value < high:
-                reason = f"{name} is {value:g}; the claim is {stats.in_words((low, high))}"
+                reason = f"{name}: {value:g}, outside the band ({stats.in_words((low, high))})"
                 return Outcome(Verdict.CONTRADICTED, reason, value)
         return Outcome(Verdict.SUPPORTED, f"{name}: {', '.join(f'{value:g}' for value in values)}")
 

@@ -1,6 +1,6 @@
 """Tools and exact checks of the exercises."""
 
-from labkit.exercises import networks, packing, roofline, small_model
+from labkit.exercises import capstone, networks, packing, roofline, small_model
 from labkit.exercises.code_checks import Wires, run_ranks
 from labkit.exercises.formula_checks import (
     check_attainable,

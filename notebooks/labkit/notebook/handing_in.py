@@ -7,7 +7,6 @@ it deters forgery and cannot prevent it: who can run this code can also write su
 from __future__ import annotations
 
 import base64
-import getpass
 import html
 import itertools
 import json
@@ -16,7 +15,6 @@ import shutil
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +22,7 @@ from labkit.arguments import public
 from labkit.errors import EvidenceDamaged, LabError, WrongArgument
 from labkit.evidence import evidence as store
 from labkit.records import now_text
+from labkit.student import draw, student_here
 
 FORMAT = 1
 NAME = "hand-in.zip"
@@ -79,7 +78,7 @@ def hand_in(*notebooks: str | Path, folder: Path = Path()) -> HandIn:
     evidence_texts, notes = _evidence_texts(folder / store.FOLDER)
     if not notebook_texts and not evidence_texts:
         raise LabError(f"Nothing to hand in: no notebook and no evidence in {folder.resolve()}.")
-    manifest = {"format": FORMAT, "student": _student_here(), "at": now_text()}
+    manifest = {"format": FORMAT, "student": student_here(), "at": now_text()}
     target = folder / NAME
     with (
         store.draft_of(target) as draft,
@@ -160,17 +159,6 @@ def fresh_copy(name: str, folder: Path = Path()) -> Path:
     raise AssertionError("itertools.count never ends")
 
 
-def _student_here() -> str:
-    """The user's name, from the hub or else from the machine."""
-    name = os.environ.get("JUPYTERHUB_USER")
-    if name:
-        return name
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container's user need not have a name
-        return "unknown"
-
-
 @public
 def drawn(question: str, *, student: str = "", **choices: Sequence[Any]) -> dict[str, Any]:
     """Draw a question's numbers for a student: the same ones every time, on every machine.
@@ -188,8 +176,5 @@ def drawn(question: str, *, student: str = "", **choices: Sequence[Any]) -> dict
             "drawn takes what may be drawn, by name: `batch=(32, 64)`, "
             f"not {', '.join(choices) or 'nothing'}."
         )
-    seed = f"{student or _student_here()}/{question}"
-    return {
-        name: some[int(sha256(f"{seed}/{name}".encode()).hexdigest(), 16) % len(some)]
-        for name, some in choices.items()
-    }
+    seed = f"{student or student_here()}/{question}"
+    return {name: some[draw(f"{seed}/{name}", len(some))] for name, some in choices.items()}

@@ -92,6 +92,9 @@ def _row(key: str, evidence: Evidence | str) -> tuple[str, ...]:
     if isinstance(evidence, str):
         return (key, "", evidence, "", "")
     prediction = str(evidence.prediction) if evidence.prediction else "no prediction (headless)"
+    if evidence.later_answers:
+        later_answers = "; ".join(map(str, evidence.later_answers))
+        prediction += f". Later answers, which do not count: {later_answers}"
     points = "; ".join(f"{point.label}: {point.value:.3g}" for point in evidence.points)
     verdict = _verdict(evidence)
     stop_note = f"; stopped: {evidence.stopped}" if evidence.stopped else ""
@@ -109,7 +112,8 @@ def _verdict(evidence: Evidence) -> str:
     if judgement.expected == store.NOT_APPLICABLE:
         return store.NOT_APPLICABLE
     claim_text = f"you: {evidence.verdict_read}; data: " if evidence.verdict_read else ""
-    return f"{claim_text}{judgement.verdict.value} (expected here: {judgement.expected})"
+    amiss = f"; not what the title says: {judgement.amiss}" if judgement.amiss else ""
+    return f"{claim_text}{judgement.verdict.value} (expected here: {judgement.expected}){amiss}"
 
 
 @public

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from enum import Flag, auto
 
 from labkit.errors import NotMeasured
-from labkit.evidence.checks import CHECKS, Check
+from labkit.evidence.check import Check
+from labkit.evidence.checks import CHECKS
 from labkit.evidence.evidence import Evidence, Judgement, Point, Trend, with_unit
 from labkit.evidence.relations import Data
 from labkit.records import Measurement, Tier
@@ -76,6 +77,7 @@ class Look(Flag):
     ZOOMED = auto()  # the axis of the values need not begin at zero
     LOG_X = auto()
     LOG_Y = auto()
+    BINARY = auto()  # the values are powers of two, and curves go from one to the next in steps
     OPTIONAL = auto()  # a headless run leaves it out unless LAB_OPTIONAL asks for it
 
 
@@ -109,6 +111,7 @@ class Experiment:
         also: more series out of the same records, by name: what is drawn of each, as for a step;
             None names the points themselves.
         curves: lines without points, by name: a bound, an ideal, a trace.
+        ends: of the value axis, where what matters would be flat beside the other points.
     """
 
     key: str
@@ -123,6 +126,7 @@ class Experiment:
     data: Callable[[Points], Data] | None = None
     also: Mapping[str, Value] = field(default_factory=dict)
     curves: Callable[[Points], Curves] | None = None
+    ends: Callable[[Points], tuple[float, float] | None] | None = None
     look: Look = PLAIN
 
     @property
@@ -139,8 +143,16 @@ class Experiment:
         """Judge the evidence by its own points; None where nothing is judged."""
         if self.check is None or self.data is None:
             return None
-        tier = Tier(evidence.tier)
-        return self.check.judge(self.data(evidence.points), tier, emulated=evidence.emulated)
+        return self.check.judge(
+            self.data(evidence.points),
+            Tier(evidence.tier),
+            emulated=evidence.emulated,
+            is_denied=evidence.is_denied,
+        )
+
+    def claim(self, evidence: Evidence) -> str:
+        """The claim in the wording that the evidence is about; empty where nothing is judged."""
+        return self.check.wording(is_denied=evidence.is_denied) if self.check else ""
 
     def height(self, points: Points, predicted: float) -> float | None:
         """The height of a predicted number in the plot; None until its base has been measured."""

@@ -94,6 +94,8 @@ class Plot:
         prediction_text: the same in words, or the trend.
         is_zoomed: whether the y axis need not begin at zero; then there are no bars.
         is_stacked: whether the series of one category stand on one another: parts of a whole.
+        is_binary: whether the value axis has powers of two, and curves go up and down in steps.
+        ends: of the value axis, where not all marks decide; those beyond it stand at the rim.
         range_before: of the value axis as long as nothing has been measured.
     """
 
@@ -110,6 +112,8 @@ class Plot:
     is_stacked: bool = False
     log_x: bool = False
     log_y: bool = False
+    is_binary: bool = False
+    ends: tuple[float, float] | None = None
     range_before: tuple[float, float] | None = None
 
 
@@ -180,6 +184,8 @@ def plot_of(experiment: Experiment, evidence: Evidence, beside: Sequence[Evidenc
         log_y=Look.LOG_Y in experiment.look,
         is_zoomed=Look.ZOOMED in experiment.look,
         is_stacked=Look.STACKED in experiment.look,
+        is_binary=Look.BINARY in experiment.look,
+        ends=experiment.ends(evidence.points) if experiment.ends and evidence.points else None,
     )
 
 

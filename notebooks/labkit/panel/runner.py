@@ -15,10 +15,21 @@ from pathlib import Path
 from labkit.arguments import public
 from labkit.errors import EvidenceDamaged, LabError
 from labkit.evidence import evidence as store
+from labkit.evidence.check import denied
+from labkit.evidence.checks import is_denied_for
 from labkit.evidence.evidence import Evidence, Judgement, Point, Prediction
+from labkit.panel.answers import (
+    LATER,
+    about_these_data,
+    after,
+    claims_in_words,
+    sentence,
+    with_claim,
+)
 from labkit.panel.experiment import Experiment, comparison
 from labkit.records import Comparison, Measurement, Tier, Verdict, now_text
 from labkit.run.borrowed import waits
+from labkit.student import student_here
 
 PREDICT_FIRST = "Predict first: that unlocks Run."
 NOTHING_MEASURED = "Nothing was measured, and your prediction stands: press Run to try again."
@@ -51,6 +62,7 @@ class Runner:
         self._step, self._step_began_at = 0, 0.0
         self._is_waiting = False
         self._explanation = ""
+        self._earlier_judgement: Judgement | None = None
         self._load_saved()
 
     def _empty(self, prediction: Prediction | None, *, headless: bool) -> Evidence:
@@ -118,8 +130,13 @@ class Runner:
         """
         if self.is_running:
             return self.evidence
+        earlier = self.evidence
+        self._earlier_judgement = earlier.judgement
         empty = self._empty(prediction, headless=headless or nobody_is_there())
         self.evidence = replace(empty, explanation=self._explanation)
+        if not self.evidence.headless:
+            is_denied = is_denied_for(self.experiment.key, student_here())
+            self.evidence = replace(after(earlier, self.evidence), is_denied=is_denied)
         self.is_running, self._step = True, 0
         self._task = asyncio.ensure_future(self._run_steps())
         try:
@@ -137,6 +154,10 @@ class Runner:
     def show_recorded(self, recorded: Evidence, prediction: Prediction) -> None:
         """Show a run recorded elsewhere with the student's prediction; it is never saved."""
         self.evidence = replace(recorded, prediction=prediction, verdict_read=None)
+        if recorded.judgement and is_denied_for(self.experiment.key, student_here()):
+            self.evidence = replace(
+                self.evidence, judgement=denied(recorded.judgement), is_denied=True
+            )
         origin = f"Recorded on {recorded.replayed_from}, not yours."
         self._say(" ".join([*self._outcome(), origin]))
 
@@ -220,7 +241,8 @@ class Runner:
     def _judge(self) -> None:
         judgement = self.experiment.judge(self.evidence)
         if judgement is not None:
-            self.evidence = replace(self.evidence, judgement=self._with_budget(judgement))
+            judgement = self._with_budget(judgement)
+            self.evidence = about_these_data(self.evidence, judgement, self._earlier_judgement)
         samples_text = f"{self.evidence.samples} samples on " if self.evidence.samples else ""
         done_text = f"Done: {samples_text}{self.evidence.place}."
         if judgement is None or self.evidence.is_open_to_claims:
@@ -238,20 +260,26 @@ class Runner:
         return replace(judgement, why=f"{judgement.why} ({cut})")
 
     def _outcome(self) -> list[str]:
-        """The comparison with the prediction, then the verdict or, before a claim, the question."""
+        """The comparison with the prediction, then the verdict or, before a claim, the question.
+
+        What was predicted later, having seen a result, is compared too, as what it is.
+        """
         compared = comparison(self.experiment, self.evidence)
+        predictions = [a.prediction for a in self.evidence.later_answers if a.prediction]
+        if compared and predictions:
+            later = replace(self.evidence, prediction=predictions[-1])
+            compared += f" That was your first prediction, which counts. {LATER} prediction: "
+            compared += comparison(self.experiment, later)
         return [part for part in (compared, self.verdict_or_question()) if part]
 
     def verdict_or_question(self) -> str:
         """The verdict if the student has made a claim, or nobody ran it; otherwise the question."""
-        judgement, check = self.evidence.judgement, self.experiment.check
-        if judgement is None or check is None:
+        judgement, claim = self.evidence.judgement, self.experiment.claim(self.evidence)
+        if judgement is None or not claim:
             return ""
         if self.evidence.is_open_to_claims:
-            return (
-                f"The claim: “{check.says}”. What do the data say of it? Choose, then press Keep."
-            )
-        verdict = sentence(judgement, check.says)
+            return f"The claim: “{claim}”. What do the data say of it? Choose, then press Keep."
+        verdict = sentence(judgement, claim)
         cannot_be_asked = judgement.expected == store.NOT_APPLICABLE
         is_elsewhere = cannot_be_asked and store.is_recorded(self.experiment.key)
         if is_elsewhere and not self.evidence.replayed_from:
@@ -259,30 +287,26 @@ class Runner:
         return verdict
 
     def explain(self, text: str, claim: Verdict | None) -> None:
-        """Keep the student's explanation and their first claim; the verdict follows the claim.
+        """Keep the student's explanation and their claim; the verdict follows the claim.
 
         Args:
             text: their explanation.
-            claim: what they say the data show; None when they did not say. A later one is not
-                taken: by then the verdict has been seen.
+            claim: what they say the data show; None when they did not say. The first one counts; a
+                later one, given when the verdict has been seen, is kept as such.
         """
         if not self.evidence.points:
             self._say("Measure first, then explain: this keeps your words with your own evidence.")
             return
-        first = self.evidence.verdict_read or claim
         notice = "Your explanation is kept with the evidence."
+        self.evidence = with_claim(self.evidence, claim)
         if self.evidence.replayed_from:
             notice = "This run is not yours: nothing is kept of it."
-            self.evidence = replace(self.evidence, verdict_read=first)
         else:
             self._explanation = text.strip()
-            explained = replace(self.evidence, explanation=self._explanation)
-            self.evidence = replace(explained, verdict_read=first)
+            self.evidence = replace(self.evidence, explanation=self._explanation)
             store.save(self.evidence, self._folder)
-        claim_text = f"You say: {first}." if first and self.evidence.judgement else ""
-        self._say(
-            " ".join(part for part in (notice, claim_text, self.verdict_or_question()) if part)
-        )
+        sentences = (notice, claims_in_words(self.evidence), self.verdict_or_question())
+        self._say(" ".join(part for part in sentences if part))
 
 
 def nobody_is_there() -> bool:
@@ -304,18 +328,6 @@ def is_measured_here(*, optional: bool = True) -> bool:
 def is_wanted(experiment: Experiment) -> bool:
     """Whether a headless run measures an experiment: a core one always, others when asked."""
     return bool(experiment.steps) and (wants_optional() or not experiment.is_optional)
-
-
-def sentence(judgement: Judgement, claim: str) -> str:
-    """The verdict in words, with what this tier was expected to show."""
-    if judgement.expected == store.NOT_APPLICABLE:
-        return f"“{claim}”: not a question for this device, because {judgement.why}."
-    if judgement.verdict is Verdict.UNDECIDED:
-        return f"“{claim}”: undecided: {judgement.why}."
-    tail = "as expected here."
-    if judgement.verdict.value != judgement.expected:
-        tail = f"although {judgement.expected} was expected here: why?"
-    return f"“{claim}”: {judgement.verdict}, {tail} The data: {judgement.why}."
 
 
 def _caption_of(point: Point) -> str:

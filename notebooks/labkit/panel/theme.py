@@ -91,6 +91,8 @@ def frame(
 
 def value_domain(plot: Plot) -> tuple[float, float]:
     """The range of the value axis: all points and intervals; lines and the prediction if near."""
+    if plot.ends is not None:
+        return plot.ends
     must = [value for series in plot.series for value in _values_to_show(series)]
     if plot.is_stacked:
         stack_heights: dict[str, float] = {}

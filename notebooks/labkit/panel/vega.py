@@ -13,6 +13,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from labkit.panel.labels import pixels_between, place_names
 from labkit.panel.plot import Mark, Plot, Series, SeriesKind, describe, interval_words
 from labkit.panel.theme import (
     INK,
@@ -26,7 +27,7 @@ from labkit.panel.theme import (
     share,
     value_domain,
 )
-from labkit.shown import number
+from labkit.shown import SUPERSCRIPT, number
 
 OWN = ("#0b84c4", "#009e73", "#b0629c", "#8a8a00")  # at least 3:1 on white and on #111
 PUBLISHED, BESIDE, LINE = "#d55e00", "#b0629c", "#808080"
@@ -36,7 +37,8 @@ DASHES = {SeriesKind.PUBLISHED: [7, 5], SeriesKind.COMPUTED: [3, 3], SeriesKind.
 CURVE_DASHES: tuple[list[int], ...] = ([], [8, 3], [2, 3], [8, 3, 2, 3])
 MOST_DOTS = 80
 ROW, HIGH = 40, 300
-NARROW = 170  # pixels that a telephone leaves for the axis
+NARROW, WIDE = 170, 620  # pixels that a telephone leaves for the axis, and JupyterLab usually
+EVERY = 8  # pixels between the places at which a line is looked at
 SAME = 6.0  # pixels within which a point lies under another
 LEGEND = 28  # characters of a line, so that it fits
 SOLID = {"field": "solid", "type": "quantitative", "scale": None}
@@ -77,6 +79,12 @@ def pixels(plot: Plot) -> int:
     return int(rows) + 60 + 18 * len(drawing.shown)
 
 
+def _covers(cover: Series, series: Series) -> bool:
+    """Whether one curve lies on nearly all of another."""
+    places = {(mark.x, mark.y) for mark in cover.marks}
+    return sum((mark.x, mark.y) in places for mark in series.marks) > 0.9 * len(series.marks)
+
+
 class _Drawing:
     """One plot: where its places and values lie, and its layers from the lowest up."""
 
@@ -87,6 +95,8 @@ class _Drawing:
         self.shown = [series for series in plot.series if series.marks]
         self.pointed = [series for series in self.shown if series.kind is not SeriesKind.CURVE]
         self.low, self.high = value_domain(plot)
+        if self.is_flat and plot.log_y:  # room for the number beside the farthest point
+            self.high *= (self.high / self.low) ** 0.12
         self.has_bars = self.is_flat and not plot.log_y and not plot.is_zoomed
         self.is_beside = len(self.pointed) > 1 and not plot.is_stacked
 
@@ -144,6 +154,11 @@ class _Drawing:
         return {"data": {"values": values}, "mark": mark, "encoding": common | encoding}
 
     def _value_axis(self) -> dict[str, Any]:
+        if self.plot.is_binary:
+            powers = range(math.ceil(math.log2(self.low)), math.floor(math.log2(self.high)) + 1)
+            names = [f"2{str(power).translate(SUPERSCRIPT)}" for power in powers]
+            axis = {"title": self.plot.y_label, **named_ticks([2.0**p for p in powers], names)}
+            return number_axis("value", (self.low, self.high), axis, log=True)
         ticks = log_ticks(self.low, self.high) if self.plot.log_y else []
         axis = {"title": textwrap.wrap(self.plot.y_label, 44), "tickCount": 5, "labelOverlap": True}
         axis |= named_ticks(ticks, [number(tick) for tick in ticks])
@@ -161,7 +176,11 @@ class _Drawing:
             axis |= {"grid": False, "domain": False, "ticks": False}
             scale = {"domain": names, "paddingInner": 0.25, "paddingOuter": 0.2}
             return {"field": "place", "type": "nominal", "axis": axis, "scale": scale}
-        axis = {"title": textwrap.wrap(self.plot.x_label, 60), "grid": False, "labelOverlap": True}
+        axis = {
+            "title": textwrap.wrap(self.plot.x_label, 60),
+            "grid": False,
+            "labelOverlap": "greedy",
+        }
         axis |= {"labelSeparation": 8} | named_ticks(*self._place_ticks())
         if not self.shown:
             axis |= {"labels": False, "ticks": False}
@@ -262,7 +281,11 @@ class _Drawing:
 
     def _curve(self, series: Series, dash: list[int]) -> dict[str, Any]:
         """A bound, an ideal, a trace; a level where it has one height only."""
-        line_style: dict[str, Any] = {"strokeWidth": 2, "clip": True, "strokeDash": dash}
+        curves = [other for other in self.shown if other.kind is SeriesKind.CURVE]
+        later = curves[curves.index(series) + 1 :]
+        width = 2 + 4 * sum(_covers(other, series) for other in later)
+        line_style: dict[str, Any] = {"strokeWidth": width, "clip": True, "strokeDash": dash}
+        line_style |= {"interpolate": "step-after"} if self.plot.is_binary else {}
         if series.is_level:
             level = series.marks[0].y
             values = [{"value": level, "series": series.name}] * (self.low <= level <= self.high)
@@ -389,24 +412,43 @@ class _Drawing:
         first = self.pointed[0].name if self.pointed else ""
         named_rows = [row | {"text": row["name"]} for row in rows if row["series"] == first]
         named_rows = [row for row in named_rows if not IS_PLACE.search(row["text"])]
-        low, high = self._place_domain()
-        left_labels = [
-            row for row in named_rows if share(row["place"], low, high, self.plot.log_x) < 0.5
-        ]
-        if left_labels:
-            yield self._text(left_labels, {"align": "left", "dx": 10, "baseline": "middle"})
-        if right_labels := [row for row in named_rows if row not in left_labels]:
-            yield self._text(right_labels, {"align": "right", "dx": 14, "dy": -14})
+        spots = place_names(
+            [(row["text"], self._pixels(row["place"], row["value"], WIDE)) for row in named_rows],
+            list(self._pixels_of_marks()),
+            (WIDE, HIGH),
+        )
+        for spot in dict.fromkeys(spots):
+            rows_there = [row for row, its in zip(named_rows, spots, strict=True) if its == spot]
+            at = {"align": spot.align, "dx": spot.dx, "dy": spot.dy, "baseline": "middle"}
+            yield self._text(rows_there, at)
+
+    def _pixels_of_marks(self) -> Iterator[tuple[float, float]]:
+        """Where points, their intervals and lines are drawn on a usual page, every few pixels."""
+        for series in self.shown:
+            marks = list(filter(self._is_drawn, series.marks))
+            pixels = [self._pixels(mark.x, mark.y, WIDE) for mark in marks]
+            if series.is_level:
+                pixels = [(x, y) for _, y in pixels for x in (0.0, WIDE)]
+            if series.kind is not SeriesKind.CURVE:
+                yield from pixels
+            if series.is_joined or series.kind is SeriesKind.CURVE:
+                for ends in itertools.pairwise(pixels):
+                    yield from pixels_between(*ends, EVERY)
+            for mark in marks:
+                if mark.low is not None and mark.high is not None:
+                    low, high = max(self.low, mark.low), min(mark.high, self.high)
+                    lowest, highest = (self._pixels(mark.x, y, WIDE) for y in (low, high))
+                    yield from pixels_between(lowest, highest, EVERY)
 
     def _place_domain(self) -> tuple[float, float]:
         """The range of the place axis where places are numbers."""
         return domain([mark.x for series in self.shown for mark in series.marks], self.plot.log_x)
 
-    def _pixels(self, x: float, y: float) -> tuple[float, float]:
-        """The position of a point on a narrow page, in pixels."""
+    def _pixels(self, x: float, y: float, width: float = NARROW) -> tuple[float, float]:
+        """The position of a point on a page on which the axis is so wide, in pixels."""
         low, high = self._place_domain()
         down = 1 - share(y, self.low, self.high, self.plot.log_y)
-        return share(x, low, high, self.plot.log_x) * NARROW, down * HIGH
+        return share(x, low, high, self.plot.log_x) * width, down * HIGH
 
     def _text(self, rows: Sequence[Any], at: dict[str, Any]) -> dict[str, Any]:
         mark = {"type": "text", "fontSize": 11, "aria": False, **at}

@@ -232,12 +232,11 @@ class Widgets:
         self.bar.value = runner.progress
         remaining = "Waiting" if runner.is_waiting else f"{runner.seconds_left:.0f} s left"
         self.bar.description = remaining if running else "Progress"
-        asks = runner.evidence.is_open_to_claims and not running
-        check = panel.experiment.check if runner.evidence.judgement else None
-        claim = html.escape(check.says) if check else ""  # no secret once there is one to judge
+        judgement = runner.evidence.judgement
+        claim = html.escape(panel.experiment.claim(runner.evidence)) if judgement else ""
         self.claim.value = f"<p><b>The claim:</b> {claim}.</p>" if claim else ""
-        self.verdict.disabled = not asks
-        self.verdict.layout.display = None if runner.evidence.judgement else "none"
+        self.verdict.disabled = running or not runner.evidence.has_question
+        self.verdict.layout.display = None if judgement else "none"
         for button in self.layers:
             button.disabled = not panel.has_predicted
         self._announce(runner.message)

@@ -43,7 +43,7 @@ from labkit.timing import (
 
 Emit = Callable[[Mapping[str, Any]], None]
 LATER_S = 5.0  # the notebook ends a job that hangs, and says so, before gloo gives up
-TWIN = "LABKIT_TWIN"  # "module:key" of a changed world, entered before the job is unpacked
+WORLD = "LABKIT_WORLD"  # "module:id" of a broken world, entered before the job is unpacked
 
 
 def main(
@@ -97,9 +97,9 @@ def _run(job: Mapping[str, Any], emit: Emit) -> None:
     import torch  # only here: the notebook's kernel must hold no CUDA context
 
     torch.set_num_threads(int(os.environ.get("LABKIT_THREADS", torch.get_num_threads())))
-    if twin := os.environ.get(TWIN):
-        module, _, key = twin.rpartition(":")
-        importlib.import_module(module).enter(key)
+    if world := os.environ.get(WORLD):
+        module, _, world_id = world.rpartition(":")
+        importlib.import_module(module).enter(world_id)
     emulation = Emulation.from_environment(os.environ)
     emulation.apply(torch)
     _enter_partition(torch)

@@ -1,45 +1,82 @@
 """The capstone's answer is open, and of one's own: no shape is the cheapest of all jobs."""
 
-import math
 import random
 from collections import Counter
+from pathlib import Path
+
+import pytest
 
 import labkit
-from labkit.exercises.formula_checks import check_job_hours, check_price, check_step_price
+from labkit.exercises.capstone import CHOICES, waits_h
+from labkit.exercises.formula_checks import (
+    check_choose,
+    check_job_hours,
+    check_price,
+    check_step_price,
+)
 from labkit.exercises.packing import A100
 from labkit.machine.profiling import OperationCount, by_limit
 
 WHOLE = A100["7g.40gb"]
+DOCS = Path(__file__).parents[3] / "docs"
 
 
-def a_job(luck):
-    """A step of 1 ms on the whole GPU, the hours of the job there, and an hour's worth."""
-    fixed_share = luck.uniform(0.05, 0.6)
-    sm = (1 - fixed_share) * luck.uniform(0.3, 0.8)
-    law = {"fixed": fixed_share, "sm": sm, "memory": 1 - fixed_share - sm, "python": 0.0}
-    return law, luck.uniform(0.05, 2), math.exp(luck.uniform(math.log(0.1), math.log(4)))
+RECORDED = {"fixed_share": 0.0, "sm": 5.33, "memory": 6.09, "python": 0.0}
+"""The law of CH-1's shipped recording (an H100), from which a CPU's table is made, in ms."""
+LAWS = {
+    "recorded": RECORDED,
+    "an H200, by the guide": {"fixed_share": 3.2, "sm": 5.15, "memory": 1.95, "python": 0.0},
+    "nearly all of it on the SMs": {"fixed_share": 0.5, "sm": 8.5, "memory": 1.0, "python": 0.0},
+    "half of it fixed_share": {"fixed_share": 4.5, "sm": 3.0, "memory": 2.5, "python": 0.0},
+}
+STUDENTS = [f"student-{number}" for number in range(2000)]
 
 
-def prices(luck):
-    """The price of one job on every shape, after a wait that is longer for more memory slices."""
-    law, hours, an_hour = a_job(luck)
-    price_by_shape = {}
+def choice(job, law):
+    """The shape that the right answers choose for a drawn job."""
+    steps = job["full_h"] / check_job_hours.right(WHOLE, WHOLE, law, 1)
+    wait_h = waits_h(job["queue"])
+    rows = []
     for name, profile in A100.items():
-        wait_h = luck.expovariate(8 / profile.memory)
-        job_ms = check_job_hours.right(profile, WHOLE, law, hours * 3.6e6)
-        price_by_shape[name] = check_price.right(job_ms, profile.memory, wait_h, an_hour)
-    return price_by_shape
+        hours = check_job_hours.right(profile, WHOLE, law, steps)
+        price = check_price.right(hours, profile.memory, wait_h[name], job["an_hour"])
+        rows.append({"shape": name, "fits": True, "hours": hours, "price": price})
+    return check_choose.right(rows, job["full_h"] * job["times_due"])
 
 
-def test_of_ten_thousand_jobs_at_least_three_shapes_win_a_tenth_each():
-    """Among jobs that fit every shape."""
-    luck = random.Random(0)
-    winners = Counter(
-        min(price_by_shape, key=price_by_shape.get)
-        for price_by_shape in (prices(luck) for _ in range(10_000))
-    )
-    print(winners)
-    assert sum(count >= 1000 for count in winners.values()) >= 3
+def jobs():
+    return [labkit.drawn("6", student=student, **CHOICES) for student in STUDENTS]
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_every_shape_wins_for_somebody(law):
+    """Of 2,000 students at least one in 25 each; nobody has a job that no shape can do."""
+    winners = Counter(choice(job, LAWS[law]) for job in jobs())
+    shares = {name: winners[name] / len(STUDENTS) for name in (*A100, "none")}
+    print(law, shares)
+    assert shares["none"] == 0
+    assert min(shares[name] for name in A100) >= (0.1 if law == "recorded" else 0.04)
+    assert max(shares.values()) <= 0.4
+
+
+@pytest.mark.parametrize("law", ["recorded", "an H200, by the guide"])
+@pytest.mark.parametrize("name", CHOICES)
+def test_every_number_that_is_drawn_decides_for_somebody(name, law):
+    """With another one in its place at least one student in eight chooses another shape."""
+    changed = 0
+    for job in jobs()[:400]:
+        answers = {choice(job | {name: other}, LAWS[law]) for other in CHOICES[name]}
+        changed += len(answers) > 1
+    print(name, law, changed / 400)
+    assert changed / 400 >= 1 / 8
+
+
+def test_the_guide_says_how_the_choices_are_distributed():
+    """The shares of the recorded law's choices, and of a number's decisions, in percent."""
+    guide = (DOCS / "howto" / "teach" / "6_choose_your_slice.md").read_text()
+    winners = Counter(choice(job, RECORDED) for job in jobs())
+    for name in A100:
+        assert f"| {name} | {100 * winners[name] / len(STUDENTS):.0f} % |" in guide
 
 
 def test_without_a_price_of_time_the_smallest_shape_is_never_beaten():

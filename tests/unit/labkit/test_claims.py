@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from labkit.evidence import evidence as store
-from labkit.evidence.checks import CHECKS, Check, on_every_tier
+from labkit.evidence.check import Check, on_every_tier
+from labkit.evidence.checks import CHECKS, is_denied_for
 from labkit.evidence.evidence import Evidence, Point, Prediction, Trend, predict
 from labkit.evidence.relations import values_in
 from labkit.notebook.catalogue import EXPERIMENTS
@@ -21,14 +22,26 @@ from labkit.panel.theme import MIME
 from labkit.panel.vega import spec
 from labkit.panel.widgets import Widgets
 from labkit.records import Verdict
+from labkit_grading.grading import experiment_rows
+from labkit_grading.submissions import Submission
 
 USED = "SMs used by the best packing"
+KEYS = ("MIG-12", "MX-5", "MX-2")
 PACKED = Check(
     "No packing of one GPU strands fewer SMs than seven 1g.5gb",
+    "Some packing of one GPU strands fewer SMs than seven 1g.5gb",
     values_in(USED, 98, 99),
+    "the profiles that were counted",
     on_every_tier(Verdict.SUPPORTED),
 )
 """A claim about points that are computed, so that no child is started."""
+TOLD, DENIED = (
+    next(
+        f"s{n}" for n in range(99) if all(is_denied_for(key, f"s{n}") is is_denied for key in KEYS)
+    )
+    for is_denied in (False, True)
+)
+"""Students who get the relations as claims, and their opposites."""
 LINE = Experiment("X-1", "t", "q", "x", "ms", unit="ms")
 POINTS = (Point(1, "one", 10.0), Point(2, "two", 20.0))
 
@@ -39,6 +52,7 @@ def _somebody_is_there(monkeypatch, tmp_path):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(CHECKS, "MIG-12", PACKED)
+    monkeypatch.setenv("JUPYTERHUB_USER", TOLD)
 
 
 def evidence_with(prediction, points=POINTS):
@@ -111,12 +125,69 @@ def test_no_verdict_before_a_claim_and_the_first_claim_counts(tmp_path):
     assert "You say: contradicted." in runner.message
     assert "supported, as expected here" in runner.message
     runner.explain("on second thoughts", Verdict.SUPPORTED)
+    assert "Your later answer: supported." in runner.message
     evidence = store.load(tmp_path / "evidence" / "MIG-12.json")
     assert (evidence.verdict_read, evidence.explanation) == (
         Verdict.CONTRADICTED,
         "on second thoughts",
     )
     assert "you: contradicted; data: supported" in str(summary("MIG-12"))
+
+
+def test_a_second_answer_is_kept_as_one_and_the_first_counts(tmp_path):
+    """Each with its time: a claim changed after the verdict, and a prediction for another run."""
+    runner = packing_runner(tmp_path)
+    run_by_hand(runner)
+    runner.explain("", Verdict.CONTRADICTED)
+    runner.explain("", Verdict.CONTRADICTED)  # pressed twice
+    assert store.load(tmp_path / "MIG-12.json").later_answers == ()
+    runner.explain("", Verdict.SUPPORTED)
+    assert "You say: contradicted. Your later answer: supported." in runner.message
+    asyncio.run(runner.run(predict("98", "I have seen it", "SMs"), headless=False))
+    assert "You said 84 SMs; it is 98 SMs." in runner.message
+    assert "Your later prediction: You said 98 SMs" in runner.message
+    kept = store.load(tmp_path / "MIG-12.json")
+    assert (kept.prediction.number, kept.verdict_read) == (84, Verdict.CONTRADICTED)
+    claim, prediction = kept.later_answers
+    assert (claim.claim, prediction.prediction.number) == (Verdict.SUPPORTED, 98)
+    assert kept.claimed <= claim.at <= prediction.at
+    assert "Later answers, which do not count: " in str(summary("MIG-12", folder=tmp_path))
+    assert f"{claim.at[:16]}: you say supported" in str(summary("MIG-12", folder=tmp_path))
+    (row,) = experiment_rows(Submission("ada", "ada.zip"), kept, ())
+    assert f"later: {claim.at[:16]}: you say supported; later: " in row.look_at
+
+
+def test_a_run_that_says_something_else_is_asked_about_anew(tmp_path):
+    """What was said of the earlier one stays in the record, as a claim about an earlier run."""
+    first = packing_runner(tmp_path, best=98.0)
+    run_by_hand(first)
+    first.explain("", Verdict.SUPPORTED)
+    second = packing_runner(tmp_path, best=108.0)
+    run_by_hand(second)
+    assert "What do the data say of it?" in second.message
+    kept = store.load(tmp_path / "MIG-12.json")
+    assert kept.verdict_read is None
+    assert [(a.claim, a.is_of_earlier_run) for a in kept.later_answers if a.claim] == [
+        (Verdict.SUPPORTED, True)
+    ]
+
+
+def test_a_student_with_the_opposite_claim_is_asked_and_answered_about_that(tmp_path, monkeypatch):
+    """In the question, in the verdict and in the record; of a recorded run, too."""
+    monkeypatch.setenv("JUPYTERHUB_USER", DENIED)
+    runner = packing_runner(tmp_path)
+    run_by_hand(runner)
+    assert f"The claim: “{PACKED.denies}”." in runner.message
+    runner.explain("", Verdict.CONTRADICTED)
+    assert f"“{PACKED.denies}”: contradicted, as expected here." in runner.message
+    kept = store.load(tmp_path / "MIG-12.json")
+    assert (kept.is_denied, kept.judgement.verdict) == (True, kept.verdict_read)
+    assert EXPERIMENTS["MX-5"].claim(kept) == CHECKS["MX-5"].denies
+    recorded = Runner(EXPERIMENTS["MX-5"], tmp_path / "of others")
+    recorded.show_recorded(store.recorded("MX-5"), predict("5", "it is safe", "%"))
+    assert f"The claim: “{CHECKS['MX-5'].denies}”." in recorded.message
+    recorded.explain("", Verdict.SUPPORTED)
+    assert "supported, as expected here" in recorded.message
 
 
 def test_a_second_run_and_another_day_keep_the_words(tmp_path):
@@ -146,7 +217,8 @@ def test_nobody_at_the_panel_gets_the_verdict_at_once(tmp_path):
     """A headless run has no one to ask."""
     runner = packing_runner(tmp_path, best=108.0)
     asyncio.run(runner.run(None, headless=True))
-    assert "contradicted, although supported was expected here" in runner.message
+    assert "this is not what the title says: supported was expected here" in runner.message
+    assert "Look at the profiles that were counted." in runner.message
 
 
 def series_drawn(widgets):

@@ -1,5 +1,6 @@
 """Plots say in words what they show, and are drawn so that everything on them can be read."""
 
+import itertools
 import json
 from dataclasses import replace
 from xml.etree import ElementTree
@@ -7,8 +8,20 @@ from xml.etree import ElementTree
 import pytest
 import vl_convert
 
-from labkit.panel import theme, vega
-from labkit.panel.plot import Mark, Plot, Series, SeriesKind, describe, rows, table, text_table
+from labkit.evidence import evidence as store
+from labkit.notebook.catalogue import EXPERIMENTS
+from labkit.panel import labels, theme, vega
+from labkit.panel.plot import (
+    Mark,
+    Plot,
+    Series,
+    SeriesKind,
+    describe,
+    plot_of,
+    rows,
+    table,
+    text_table,
+)
 from labkit.shown import number
 from labkit_grading import figures
 
@@ -216,3 +229,58 @@ def test_stacked_bars_stand_on_one_another():
     spans = [(row["from"], row["value"]) for row in values(layers(stack, "bar")[0])]
     assert spans == [(0, 2), (0, 2), (2, 5), (2, 3)]
     assert "yOffset" not in layers(stack, "bar")[0]["encoding"]
+
+
+def names_on(drawing):
+    """The boxes of a plot's names, on the page that they are placed for."""
+    for layer in drawing.layers():
+        mark = layer["mark"]
+        if mark["type"] != "text":
+            continue
+        for row in layer["data"]["values"]:
+            x, y = drawing._pixels(row["place"], row["value"], vega.WIDE)
+            spot = labels.Spot(mark["align"], mark["dx"], mark["dy"])
+            yield row["text"], labels._box(row["text"], (x, y), spot)
+
+
+def test_no_name_lies_on_a_mark_or_on_another_name():
+    """T-4, whose recorded products lie close to three roofs."""
+    drawing = vega._Drawing(plot_of(EXPERIMENTS["T-4"], store.recorded("T-4")))
+    named = dict(names_on(drawing))
+    assert {"axpy", "matmul", "matmul, TF32", "matmul, bf16"} <= named.keys()
+    points = [
+        drawing._pixels(mark.x, mark.y, vega.WIDE)
+        for series in drawing.pointed
+        for mark in series.marks
+    ]
+    for name, (left, top, right, bottom) in named.items():
+        assert not [(x, y) for x, y in points if left < x < right and top < y < bottom], name
+        assert left >= 0, name
+        assert right <= vega.WIDE, name
+    for (name, box), (other, other_box) in itertools.combinations(named.items(), 2):
+        is_apart = box[2] <= other_box[0] or other_box[2] <= box[0]
+        assert is_apart or box[3] <= other_box[1] or other_box[3] <= box[1], (name, other)
+
+
+def test_the_saw_tooth_of_a_scale_is_high_enough_to_be_seen():
+    """One step of two takes at least a tenth of the plot; both scales are told apart."""
+    drawing = vega._Drawing(plot_of(EXPERIMENTS["MX-7"], store.recorded("MX-7")))
+    low, high = (drawing._pixels(0, scale)[1] for scale in (2.0**30, 2.0**31))
+    assert low - high > vega.HIGH / 10
+    own, torchs = (layer["mark"] for layer in drawing.layers() if layer["mark"]["type"] == "line")
+    assert own["interpolate"] == torchs["interpolate"] == "step-after"
+    assert own["strokeWidth"] > torchs["strokeWidth"]
+    ticks = drawing._value_axis()["axis"]["labelExpr"]
+    assert "2³⁰" in ticks
+
+
+def test_the_law_is_drawn_through_the_smallest_part_and_all():
+    """And not where all is no faster, as on a busy CPU."""
+    evidence = store.recorded("CH-1")
+    ((name, line),) = EXPERIMENTS["CH-1"].curves(evidence.points).items()
+    graphs = [point for point in evidence.points if not point.series]
+    assert "a + b / s" in name
+    assert line[0] == pytest.approx((graphs[0].x, graphs[0].value))
+    assert line[-1] == pytest.approx((graphs[-1].x, graphs[-1].value))
+    slower = [replace(point, value=100.0) for point in graphs]
+    assert EXPERIMENTS["CH-1"].curves(slower) == {}

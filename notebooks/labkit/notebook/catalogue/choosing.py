@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from labkit.evidence.evidence import Point
 from labkit.evidence.relations import Data
-from labkit.panel.experiment import Experiment, Look, Points
+from labkit.panel.experiment import Curves, Experiment, Look, Points
 
 
 def on_all(points: Points) -> Point:
@@ -12,15 +14,29 @@ def on_all(points: Points) -> Point:
     return next(point for point in reversed(points) if not point.series)
 
 
-def by_sms(points: Points) -> Data:
-    """SMs (or threads) and seconds, on all and on the smallest part, where there is one."""
+def law(points: Points) -> Curves:
+    """T(s) = a + b / s through the smallest part and all, where all is faster."""
     graphs = [point for point in points if not point.series]
-    names = ("all: SMs x time", "a part: SMs x time")
+    if len(graphs) < 2 or graphs[0].value <= graphs[-1].value:
+        return {}
+    small, big = graphs[0], graphs[-1]
+    b = (small.value - big.value) / (1 / small.x - 1 / big.x)
+    sizes = [small.x * (big.x / small.x) ** (step / 40) for step in range(41)]
+    line = [(size, big.value + b * (1 / size - 1 / big.x)) for size in sizes]
+    return {"a + b / s, through the smallest part and all": line}
+
+
+def by_sms(points: Points) -> Data:
+    """Seconds, and SMs (or threads) times seconds, on all and on the smallest part, if any."""
+    graphs = [point for point in points if not point.series]
     if len(graphs) < 2:
-        return dict.fromkeys(names, ())
-    ends = (graphs[-1], graphs[0])
-    costs = ([point.x * seconds for seconds in point.records[0].samples_s] for point in ends)
-    return dict(zip(names, costs, strict=True))
+        return dict.fromkeys(("all: SMs x time", "a part: SMs x time"), ())
+    series: dict[str, Sequence[float]] = {}
+    for name, point in {"all": graphs[-1], "a part": graphs[0]}.items():
+        samples_s = point.records[0].samples_s
+        series[f"{name}: time"] = samples_s
+        series[f"{name}: SMs x time"] = [point.x * seconds for seconds in samples_s]
+    return series
 
 
 def memory_growth(points: Points) -> Data:
@@ -50,6 +66,8 @@ EXPERIMENTS = (
         unit="ms",
         asked=on_all,
         data=by_sms,
+        curves=law,
+        look=Look.UNJOINED,
     ),
     Experiment(
         key="CH-2",

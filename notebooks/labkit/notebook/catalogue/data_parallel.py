@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import cast
 
 from labkit.evidence.evidence import Point
 from labkit.evidence.relations import Data
@@ -43,7 +45,23 @@ def views(points: Points) -> Point:
 def at_the_small_batch(points: Points) -> Data:
     """Seconds of a step with the smallest batch, by what is sent."""
     least = min(point.x for point in points)
-    return {point.series: point.records[0].samples_s for point in points if point.x == least}
+    series: dict[str, Sequence[float]] = {
+        point.series: point.records[0].samples_s for point in points if point.x == least
+    }
+    if counts := cast("Mapping[str, int]", reading.facts(points[0]).get("sent", {})):
+        numbers = counts[WHOLE_GRADIENT] / counts[ONE_NUMBER]
+        series["numbers of the whole gradient over one number"] = [numbers]
+    return series
+
+
+def by_message(points: Points) -> Data:
+    """Seconds of each message under its label, and whether the longest had its bytes."""
+    series = {**reading.by_label(points)}
+    if megabytes := cast("Mapping[str, float]", reading.facts(points[0]).get("sent", {})):
+        longest = points[-1]
+        share = megabytes[longest.label] / longest.x
+        series["share of its bytes that the longest message had"] = [share]
+    return series
 
 
 def without_the_bytes(points: Points) -> Point:
@@ -102,7 +120,7 @@ EXPERIMENTS = (
         unit="ms",
         asked=reading.at("16 MB"),
         published=PublishedRow("Dettmers 2014, one transfer", {"dettmers.dp.six.step": 4}),
-        data=lambda points: reading.by_label(points[:2]),
+        data=by_message,
         look=Look.LOG_X | Look.LOG_Y,
     ),
     Experiment(
@@ -159,7 +177,7 @@ EXPERIMENTS = (
         y_label="ms a step",
         unit="%",
         asked=AskedPoint(without_the_bytes, percent_of_a_step, "ms"),
-        data=at_the_small_batch,
+        data=reading.on_free_cores(at_the_small_batch),
         look=Look.LOG_X | Look.LOG_Y,
     ),
     Experiment(
@@ -218,6 +236,11 @@ EXPERIMENTS = (
         look=Look.BARS | Look.OPTIONAL,
     ),
     *reading.small_model(
-        "DP-13", "DP-14", "two ranks", "one rank", ("the pair of ranks", "one rank", "ranks")
+        "DP-13",
+        "DP-14",
+        "two ranks",
+        "one rank",
+        ("the pair of ranks", "one rank", "ranks"),
+        {"distance of the ranks' weights": "apart"},
     ),
 )

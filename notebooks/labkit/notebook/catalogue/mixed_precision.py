@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
+from typing import cast
+
 from labkit.evidence.relations import Data
 from labkit.notebook.catalogue import reading
 from labkit.panel.experiment import Curves, Experiment, Look, Points, PublishedRow
@@ -22,10 +26,22 @@ def every_step(points: Points) -> Curves:
     return {name: list(enumerate(facts[fact])) for name, fact in both.items()}
 
 
+def around_the_ceiling(points: Points) -> tuple[float, float] | None:
+    """The range of the scales after the first fall, of which each is a power of two."""
+    scales = cast("Sequence[float]", points[0].records[0].setting.get("trace", ()))
+    settled = next(
+        (n for n, (now, then) in enumerate(itertools.pairwise(scales)) if then >= now), None
+    )
+    if settled is None:
+        return None
+    return min(scales[settled:]) / 3, max(scales[settled:]) * 3
+
+
 def kept_with_amp(points: Points) -> Data:
-    """What AMP keeps for the backward pass, over what pure bf16 keeps; no parameters in either."""
+    """What AMP keeps for the backward pass, over the two formats' own; without parameters."""
     kept_memory = {point.label: reading.facts(point)["kept"] for point in points}
-    return {"kept with AMP over pure bf16": [kept_memory["AMP"] / kept_memory["bf16"]]}
+    names = {"kept with AMP over pure bf16": "bf16", "kept with AMP over fp32": "fp32"}
+    return {name: [kept_memory["AMP"] / kept_memory[base]] for name, base in names.items()}
 
 
 EXPERIMENTS = (
@@ -70,7 +86,8 @@ EXPERIMENTS = (
         y_label="loss scale",
         unit="",
         curves=every_step,
-        look=Look.UNJOINED | Look.LOG_Y,
+        ends=around_the_ceiling,
+        look=Look.UNJOINED | Look.LOG_Y | Look.BINARY,
     ),
     Experiment(
         key="MX-9",
@@ -140,5 +157,12 @@ EXPERIMENTS = (
         y_label="TFLOP/s",
         look=Look.BARS | Look.OPTIONAL,
     ),
-    *reading.small_model("MX-12", "MX-13", "bf16", "fp32", ("bf16", "fp32", "format")),
+    *reading.small_model(
+        "MX-12",
+        "MX-13",
+        "bf16",
+        "fp32",
+        ("bf16", "fp32", "format"),
+        {"size of a number in bf16": "bits of a number"},
+    ),
 )

@@ -47,12 +47,21 @@ def warm(point: Point) -> float:
 
 
 def beside_the_ideal(points: Points) -> Data:
-    """The best number of micro-batches by the warm-up, and its ideal, round by round."""
+    """The best number of micro-batches by the warm-up, its ideal, and one, round by round."""
     best = min(points, key=warm)
     stages = cast("Mapping[str, Sequence[float]]", reading.facts(best)["stages"])
     times = int(best.x) + 1
     ideal = [times * seconds for seconds in stages[best.label]]
-    return {"the best": best.records[0].samples_s, "its ideal": ideal}
+    uncut = next(point for point in points if point.x == 1)
+    series: dict[str, Sequence[float]] = {
+        "the best": best.records[0].samples_s,
+        "its ideal": ideal,
+        "one micro-batch": uncut.records[0].samples_s,
+    }
+    if "side by side" in reading.facts(best):
+        share = reading.facts(best)["side by side"]
+        series["share of its work that one stage does beside the other"] = [share]
+    return series
 
 
 def ideals(points: Points) -> Curves:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import cast
 
-from labkit.evidence.checks import ALL_WORK_ALONE, ALL_WORK_TOGETHER, CORE_SHARE
+from labkit.evidence.check import ALL_WORK_ALONE, ALL_WORK_TOGETHER, CORE_SHARE
 from labkit.evidence.evidence import Point
 from labkit.evidence.relations import Data
 from labkit.panel.experiment import AskedPoint, Experiment, Look, Points
@@ -77,20 +78,43 @@ def at_the_end(series: str) -> Callable[[Points], Point]:
     return lambda points: [point for point in points if point.series == series][-1]
 
 
-def _bits_at_the_end(name: str, base: str) -> Callable[[Points], Data]:
-    """Read the final bits per byte of every training over those of the base with the same seed."""
+def _bits_at_the_end(
+    name: str, base: str, facts_of_way: Mapping[str, str]
+) -> Callable[[Points], Data]:
+    """Read the final bits per byte of every training over those of the base with the same seed.
+
+    Args:
+        name: the series of the trainings.
+        base: the series that they are compared with.
+        facts_of_way: series of a check, and the fact of the way's last point that each has.
+    """
 
     def read(points: Points) -> Data:
-        ends = [at_the_end(series)(points) for series in (name, base)]
-        way_bits, base_bits = (point.records[0].setting["each"] for point in ends)
-        ratios = [a / b for a, b in zip(way_bits, base_bits, strict=True)]
-        return {f"bits of {name} over {base}": ratios}
+        way_end, base_end = (at_the_end(series)(points) for series in (name, base))
+        series = {f"bits of {name} over {base}": _ratios(way_end, base_end)}
+        firsts = [next(p for p in points if p.series == end.series) for end in (way_end, base_end)]
+        learned = [_ratios(way_end, firsts[0]), _ratios(base_end, firsts[1])]
+        series["bits at the end over the first mark"] = [*learned[0], *learned[1]]
+        known_facts = facts(way_end)
+        series |= {key: [known_facts[f]] for key, f in facts_of_way.items() if f in known_facts}
+        return series
 
     return read
 
 
+def _ratios(point: Point, base: Point) -> list[float]:
+    """Every seed's bits per byte at one point over those at another."""
+    bits, base_bits = (cast("Sequence[float]", facts(p)["each"]) for p in (point, base))
+    return [a / b for a, b in zip(bits, base_bits, strict=True)]
+
+
 def small_model(
-    learns: str, timed: str, way: str, base: str, phrases: tuple[str, str, str]
+    learns: str,
+    timed: str,
+    way: str,
+    base: str,
+    phrases: tuple[str, str, str],
+    facts_of_way: Mapping[str, str],
 ) -> Pair:
     """The two experiments in which a small model is trained in two ways.
 
@@ -100,6 +124,7 @@ def small_model(
         way: the series whose end is asked for.
         base: the series that it is compared with.
         phrases: for way and base in a sentence, and for what tells them apart.
+        facts_of_way: series of the check, and the fact of the way's last point that each has.
     """
     way_phrase, base_phrase, kind = phrases
     return (
@@ -111,7 +136,8 @@ def small_model(
             y_label="bits per byte",
             unit="bits",
             asked=at_the_end(way),
-            data=_bits_at_the_end(way, base),
+            data=_bits_at_the_end(way, base, facts_of_way),
+            look=Look.ZOOMED,
         ),
         Experiment(
             key=timed,
