@@ -178,7 +178,8 @@ class Unprotected:
     def end(self, process: subprocess.Popen[bytes]) -> None:
         """End its session."""
         if process.returncode is None:  # not waited for yet, so that the number is still its own
-            os.killpg(process.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # all of it has ended by itself
+                os.killpg(process.pid, signal.SIGKILL)
         _end(process)
 
     def require(self) -> None:

@@ -13,7 +13,7 @@ from tests.unit.pool.http.conftest import foreign_slice
 
 from miglab_pool.gpu.readings import Health, Xid
 from miglab_pool.state.store import Wellness
-from miglab_pool.usage.report import Event, Facts, LeaseUse, ObservedDay, Requester
+from miglab_pool.usage.report import Event, Facts, ObservedDay, ReportedUse, Requester
 from miglab_pool.worker.inspect_gpu import Finding
 
 from .people import SCREENSHOTS
@@ -34,7 +34,7 @@ def a_term(now: float) -> Facts:
         person = Requester(f"student{number % 40:02}", course, shape)
         start, lasts = now - DAY - dice.random() ** 1.5 * 80 * DAY, dice.expovariate(1 / HOUR)
         uses.append(
-            LeaseUse(number, person, size, start, dice.expovariate(0.01), start, start + lasts)
+            ReportedUse(number, person, size, start, dice.expovariate(0.01), start, start + lasts)
         )
         if dice.random() < 0.8:
             idle = dice.random() ** 2

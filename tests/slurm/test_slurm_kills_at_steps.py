@@ -213,7 +213,7 @@ class Fate(Enum):
 
 
 @dataclass(frozen=True)
-class Step:
+class KillStep:
     """A moment of a server's life.
 
     Attributes:
@@ -238,7 +238,7 @@ def held(
     goal: Goal = Goal.SERVED,
     fate: Fate = Fate.PASSES,
     **options: Any,
-) -> Step:
+) -> KillStep:
     """A step at which what the student does is held at a gate."""
 
     def reach(scene: Scene) -> None:
@@ -247,7 +247,7 @@ def held(
         act(scene)
         scene.gates.wait_until_reached(place)
 
-    return Step(reach, goal, place, fate, **options)
+    return KillStep(reach, goal, place, fate, **options)
 
 
 STEPS = {
@@ -259,17 +259,17 @@ STEPS = {
         before("sbatch"), nothing, Scene.ask, fate=Fate.COMES_LATE),
     "start: Slurm has the job, sbatch has not answered": held(
         after("sbatch"), nothing, Scene.ask, fate=Fate.DIES),
-    "start: the number is noted, no listing has shown it": Step(noted_and_unseen),
-    "start: the job waits": Step(Scene.wait),
+    "start: the number is noted, no listing has shown it": KillStep(noted_and_unseen),
+    "start: the job waits": KillStep(Scene.wait),
     "start: the job runs and has not reported": held(
         JOB_BEGINS, nothing, Scene.ask),
     "start: the environment is handed over, the server begins": held(
         SERVER_BEGINS, nothing, Scene.ask),
-    "start: the server answers": Step(Scene.be_served),
+    "start: the server answers": KillStep(Scene.be_served),
     "move: the job without a GPU is being submitted": held(
         before("sbatch"), Scene.wait, Scene.go_on_without_gpu),
-    "move: without a GPU, in the queue": Step(Scene.work_meanwhile, Goal.MEANWHILE),
-    "move: the slice has come": Step(Scene.be_offered, Goal.MEANWHILE),
+    "move: without a GPU, in the queue": KillStep(Scene.work_meanwhile, Goal.MEANWHILE),
+    "move: the slice has come": KillStep(Scene.be_offered, Goal.MEANWHILE),
     "move: the job without a GPU is about to be cancelled": held(
         before("scancel"), Scene.be_offered, Scene.move, fate=Fate.DIES),
     "move: it is cancelled, scancel has not answered": held(
@@ -297,7 +297,7 @@ STEPS_A_LAB = 4
 # -- the kill, and what holds after it -------------------------------------------------------------
 
 
-def kill(scene: Scene, step: Step, victim: str) -> None:
+def kill(scene: Scene, step: KillStep, victim: str) -> None:
     """Kill a part at the step, decide on what is held there, and wait until the lab is back."""
     if victim == "slurmctld":
         with suppress(CheckFailed):  # where nothing has changed, all is saved
@@ -375,7 +375,7 @@ def check_meanwhile(scene: Scene, place: set[int], server: int) -> None:
     wait_for(lambda: scene.jobs() == place, "one job", ROUND_S + BUSY_S)
 
 
-def check_gone(scene: Scene, step: Step, grace_s: float) -> None:
+def check_gone(scene: Scene, step: KillStep, grace_s: float) -> None:
     """No job is left for longer than one round, and than the grace of a job that nobody gave up."""
     if scene.slice_jobs():
         step.repeat(scene)

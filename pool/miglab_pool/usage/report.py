@@ -42,7 +42,7 @@ class Requester:
 
 
 @dataclass(frozen=True, slots=True)
-class LeaseUse:
+class ReportedUse:
     """The use of slices by one lease that a server took.
 
     Attributes:
@@ -90,7 +90,7 @@ class Event:
 class Facts:
     """A period's facts in the ledger; ``waiting``: who still waits, and since when."""
 
-    lease_uses: tuple[LeaseUse, ...] = ()
+    lease_uses: tuple[ReportedUse, ...] = ()
     observed_days: tuple[ObservedDay, ...] = ()
     reclaims: tuple[Event, ...] = ()
     refusals: tuple[Event, ...] = ()
@@ -136,7 +136,7 @@ def _of_courses(columns: Any, courses: Collection[str] | None) -> ColumnElement[
 
 def _lease_uses(
     connection: Connection, since: float, until: float, is_of: ColumnElement[bool]
-) -> Iterator[LeaseUse]:
+) -> Iterator[ReportedUse]:
     leases, slices = tables.leases.c, tables.slices.c
     requester_columns = (leases.user, leases.course, leases.shape)
     times = (tables.tickets.c.created_at, leases.granted_at, leases.attached_at, leases.ended_at)
@@ -161,7 +161,7 @@ def _lease_uses(
         size,
     ) in connection.execute(query):
         wait_s = None if requested_at is None else granted_at - requested_at
-        yield LeaseUse(
+        yield ReportedUse(
             lease, Requester(user, course, shape), size, granted_at, wait_s, began_at, ended_at
         )
 
@@ -319,7 +319,7 @@ def tally(facts: Facts, period: Period, key: Callable[[Requester, float], K]) ->
 
 def _add_lease_use(
     sums: dict[K, _UsageSum],
-    lease_use: LeaseUse,
+    lease_use: ReportedUse,
     period: Period,
     mondays: Sequence[float],
     key: Callable[[Requester, float], K],

@@ -21,13 +21,13 @@ WHOLE = A100["7g.40gb"]
 DOCS = Path(__file__).parents[3] / "docs"
 
 
-RECORDED = {"fixed_share": 0.0, "sm": 5.33, "memory": 6.09, "python": 0.0}
+RECORDED = {"fixed": 0.0, "sm": 5.33, "memory": 6.09, "python": 0.0}
 """The law of CH-1's shipped recording (an H100), from which a CPU's table is made, in ms."""
 LAWS = {
     "recorded": RECORDED,
-    "an H200, by the guide": {"fixed_share": 3.2, "sm": 5.15, "memory": 1.95, "python": 0.0},
-    "nearly all of it on the SMs": {"fixed_share": 0.5, "sm": 8.5, "memory": 1.0, "python": 0.0},
-    "half of it fixed_share": {"fixed_share": 4.5, "sm": 3.0, "memory": 2.5, "python": 0.0},
+    "an H200, by the guide": {"fixed": 3.2, "sm": 5.15, "memory": 1.95, "python": 0.0},
+    "nearly all of it on the SMs": {"fixed": 0.5, "sm": 8.5, "memory": 1.0, "python": 0.0},
+    "half of it fixed": {"fixed": 4.5, "sm": 3.0, "memory": 2.5, "python": 0.0},
 }
 STUDENTS = [f"student-{number}" for number in range(2000)]
 

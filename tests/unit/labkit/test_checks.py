@@ -196,7 +196,7 @@ def test_what_series_say_of_a_claim(key, tier, data, expected, cause):
     """A false claim is followed by what is true, with its number."""
     judged = CHECKS[key].judge(data, tier)
     assert expected == (UNASKED if judged.expected == UNASKED else judged.verdict.value)
-    assert cause in judged.cause
+    assert cause in judged.why
 
 
 RECORDED = [key for key in CHECKS if store.is_recorded(key)]

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.unit.labkit_grading.test_grading import honest, record
+from tests.unit.labkit_grading.test_grading import honest_evidence, record
 
 from labkit.evidence import evidence as store
 from labkit_grading.flags import backward_times, flags_of
@@ -24,7 +24,7 @@ def zips_of(evidence_of):
 
 def drawn(seed):
     """A run whose samples are noise, as a clock's are."""
-    luck, base = random.Random(seed), honest(seed)
+    luck, base = random.Random(seed), honest_evidence(seed)
     (point,) = base.points
     records = tuple(
         replace(part, samples_s=tuple(0.01 * luck.uniform(1, 1.1) for _ in part.samples_s))
@@ -136,15 +136,15 @@ TIMES = {
 @pytest.mark.parametrize(("sentence", "changed"), TIMES.items())
 def test_times_that_cannot_be_are_flagged(sentence, changed):
     """Of the run and of its records."""
-    assert list(backward_times(honest())) == []
-    assert list(backward_times(replace(honest(), **changed))) == [sentence]
+    assert list(backward_times(honest_evidence())) == []
+    assert list(backward_times(replace(honest_evidence(), **changed))) == [sentence]
 
 
 def test_samples_that_took_longer_than_the_run_are_flagged():
     """Twenty calls of some seconds do not fit into twenty seconds."""
-    (point,) = honest().points
+    (point,) = honest_evidence().points
     slow = replace(point, records=(record("a", 5, 0),))
-    (sentence,) = backward_times(replace(honest(), points=(slow,)))
+    (sentence,) = backward_times(replace(honest_evidence(), points=(slow,)))
     assert sentence == "its samples alone took 101 s, and the whole run 20 s"
 
 

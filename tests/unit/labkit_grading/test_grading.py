@@ -47,7 +47,7 @@ def record(name, seconds, seed):
     return Measurement(name, samples, Tier.CPU, (device,), "host", False, date=date)
 
 
-def honest(seed=0):
+def honest_evidence(seed=0):
     """A comparison as a panel saves it, predicted, judged, read and explained."""
     a, b = record("a", 0.025, seed), record("b", 0.01, seed + 3)
     looks = stats.judge(a.samples_s, b.samples_s, BAND)
@@ -108,7 +108,7 @@ def test_a_claim_is_held_against_the_data_and_not_against_the_verdict_in_the_fil
     found, mark, look_at
 ):
     """Whatever a file names, the points say 2.5 times: "supported" is right. No run, no mark."""
-    one = replace(honest(), **found)
+    one = replace(honest_evidence(), **found)
     (row,) = grading.experiment_rows(Submission("ann", "ann.zip"), one, ())
     assert row.machine_mark == mark
     assert look_at in row.look_at
@@ -117,7 +117,7 @@ def test_a_claim_is_held_against_the_data_and_not_against_the_verdict_in_the_fil
 
 def packed_again(folder, names):
     """A zip of the same parts under other names, beside what a packer adds."""
-    parts = {names(name): text for name, text in handed_in("ann", honest(0)).items()}
+    parts = {names(name): text for name, text in handed_in("ann", honest_evidence(0)).items()}
     zip_of(folder / "ann.zip", {**parts, "__MACOSX/._x": b"\x00\xff"})
     return submissions.read_zip(folder / "ann.zip")
 
@@ -149,13 +149,13 @@ def test_a_class_is_marked(tmp_path, capsys):
     zips, sources, table = (tmp_path / name for name in ("zips", "src", "out.csv"))
     zips.mkdir(), sources.mkdir()
     (sources / "geometry.py").write_text(SOURCE)
-    misread = replace(honest(1), verdict_read=Verdict.CONTRADICTED)
+    misread = replace(honest_evidence(1), verdict_read=Verdict.CONTRADICTED)
     for student, parts in {
-        "ann": (honest(0),),
-        "bob": (honest(0), "def area(r):\n    return r"),
+        "ann": (honest_evidence(0),),
+        "bob": (honest_evidence(0), "def area(r):\n    return r"),
         "cyd": (misread, "def area(r:"),
-        "dee": (replace(honest(2), headless=True), "def area(r):\n    return 1 / 0"),
-        "flo": (honest(4),),
+        "dee": (replace(honest_evidence(2), headless=True), "def area(r):\n    return 1 / 0"),
+        "flo": (honest_evidence(4),),
     }.items():
         zip_of(zips / f"{student}.zip", handed_in(student, *parts))
     (zips / "eve.zip").write_bytes(b"nothing")

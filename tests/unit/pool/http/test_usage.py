@@ -24,7 +24,7 @@ from miglab_pool.usage.report import (
     BadPeriod,
     Event,
     Facts,
-    LeaseUse,
+    ReportedUse,
     Requester,
     build_report,
     days,
@@ -44,7 +44,7 @@ QUERY = "since=2026-11-02&until=2026-11-08"
 def facts_of(*people: Requester) -> Facts:
     """An hour of each, after a wait of a minute; the first was refused something before."""
     leases = tuple(
-        LeaseUse(number, person, 1, AT + 60, 60.0, AT + 3600, AT + 7200)
+        ReportedUse(number, person, 1, AT + 60, 60.0, AT + 3600, AT + 7200)
         for number, person in enumerate(people, 1)
     )
     return Facts(lease_uses=leases, refusals=(Event(people[0], AT),))
@@ -168,9 +168,11 @@ SHOWN_NOW = "/usage?since=2026-06-01&until=2026-06-07"
 
 def held_lease(
     number: int, course: str, week: int = 0, hours: float = 1.0, user: str = "ada"
-) -> LeaseUse:
+) -> ReportedUse:
     at = AT + week * WEEK_S + 3600
-    return LeaseUse(number, Requester(user, course, "1g.5gb"), 1, at, 60.0, at, at + 3600 * hours)
+    return ReportedUse(
+        number, Requester(user, course, "1g.5gb"), 1, at, 60.0, at, at + 3600 * hours
+    )
 
 
 def row(key: str = "ml", **fields: Any) -> UsageRow:

@@ -17,9 +17,9 @@ from miglab_pool.leases.views import ActivitySpan
 from miglab_pool.usage.report import (
     Event,
     Facts,
-    LeaseUse,
     ObservedDay,
     Period,
+    ReportedUse,
     Requester,
     midnight,
     periods_of_use,
@@ -39,7 +39,7 @@ BOB = Requester("bob", "vision", "3g.20gb")
 
 def held_lease(
     lease: int, holder: Requester = ADA, at: float = 0.0, hours: float | None = 1.0, **fields: Any
-) -> LeaseUse:
+) -> ReportedUse:
     """A lease that began so many seconds into the period, and lasted so long."""
     started_at = MONDAY + at
     ended_at = None if hours is None else started_at + hours * HOUR
@@ -50,7 +50,7 @@ def held_lease(
         "began_at": started_at,
         "ended_at": ended_at,
     }
-    return LeaseUse(lease=lease, requester=holder, **(values | fields))
+    return ReportedUse(lease=lease, requester=holder, **(values | fields))
 
 
 def test_what_lies_outside_does_not_count() -> None:
