@@ -39,6 +39,7 @@ COMMANDS = {
     "roster": "miglab_hub.cli.roster",
     "backup": OWN,
     "restore": OWN,
+    "ledger": "miglab_hub.cli.ledger",
     "forget": OWN,
 }
 """Each command, and the module whose ``app`` it is."""

@@ -21,7 +21,7 @@ from fastapi import FastAPI
 
 from miglab_api.leases import LeaseState, LeaseView, WarningKind
 from miglab_hub import lab_secrets
-from miglab_hub.backup import make_backup, name_of_backup
+from miglab_hub.backup import check_restore_ended, make_backup, name_of_backup
 from miglab_hub.doctor import examine_host, of_lab_toml
 from miglab_hub.mig_rights import examine_mig_rights
 from miglab_hub.service.gpus import boot_id_of, make_simulated
@@ -46,13 +46,14 @@ from miglab_pool.http.metrics import Metrics
 from miglab_pool.http.pool_runner import PoolRunner, Times
 from miglab_pool.http.student_app import student_app
 from miglab_pool.ledger.ledger import Ledger
+from miglab_pool.ledger.own_file import check_own, make_new
 from miglab_pool.ledger.tables import VERSION, LedgerError, inspect
 from miglab_pool.pool import Pool
 from miglab_pool.reclaim.activity import SignalBoard
 from miglab_pool.reclaim.policy import TIME_IS_UP
 from miglab_pool.reclaim.round import Reclaimer
 from miglab_pool.reclaim.server_stopper import ServerEnder
-from miglab_pool.state.lock import GPU_LOCKS, lock_gpus
+from miglab_pool.state.lock import GPU_LOCKS, LedgerLock, lock_gpus
 from miglab_pool.worker.holders import HostHolders
 
 log = logging.getLogger("miglab_hub.service")  # also where it is run as a program
@@ -200,10 +201,20 @@ def _open(settings: Settings) -> tuple[WatchedDriver, Ledger, ExitStack]:
         opened.callback(driver.close)
         driver.check(GPUS_OPEN_S)
         _report_rights(driver)
-        _keep_backup(settings)
-        ledger = Ledger(settings.ledger)
-        opened.callback(ledger.close)
+        ledger = _open_ledger(settings, opened)
         return driver, ledger, opened.pop_all()
+
+
+def _open_ledger(settings: Settings, opened: ExitStack) -> Ledger:
+    """This lab's ledger, locked before anything is written to it; a lab that begins gets one."""
+    check_restore_ended(settings)
+    if check_own(settings.ledger) is None:
+        make_new(settings.ledger)
+    opened.enter_context(LedgerLock(settings.ledger))
+    _keep_backup(settings)
+    ledger = Ledger(settings.ledger)
+    opened.callback(ledger.close)
+    return ledger
 
 
 def _report_rights(driver: WatchedDriver) -> None:
@@ -217,8 +228,7 @@ def _report_rights(driver: WatchedDriver) -> None:
 
 def _keep_backup(settings: Settings) -> None:
     """Copy all that belongs together before an upgrade changes the ledger."""
-    version = inspect(settings.ledger)
-    if version is None or version == VERSION:
+    if inspect(settings.ledger) == VERSION:
         return
     settings.backups.mkdir(mode=0o700, exist_ok=True)
     file = settings.backups / name_of_backup(settings, f"before-{VERSION}")

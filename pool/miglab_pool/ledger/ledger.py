@@ -38,6 +38,7 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.pool import StaticPool
 
 from miglab_pool.ledger import tables
+from miglab_pool.ledger.own_file import make_new
 from miglab_pool.ledger.rows import (
     LIVE_TICKETS,
     ROWS,
@@ -327,6 +328,7 @@ class Ledger:
     Raises:
         LedgerBusy: another program holds it.
         LedgerDamaged: it is corrupt or something else; it is left as it is.
+        LedgerEmpty: nothing is in it; it is left as it is.
         LedgerTooNew: a newer miglab wrote it; it is left as it is.
     """
 
@@ -334,7 +336,9 @@ class Ledger:
         self.path = path
         self._end_process = end
         version = inspect(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if version is None:
+            make_new(path)
+            version = VERSION
         self._engine = create_engine(
             URL.create("sqlite", database=str(path)),
             poolclass=StaticPool,

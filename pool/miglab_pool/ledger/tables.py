@@ -39,6 +39,11 @@ from miglab_pool.ledger.rows import ROWS, Row
 VERSION = "0017"  # of the tables: grows with each change of a column
 OLDEST = "0012"  # that can be brought up to date
 BUSY_S = 1.0  # how long another program may hold the file while it is opened
+TO_BEGIN_OR_RESTORE = (
+    "Nothing was changed. Put a backup in place (`miglab restore FILE`), or begin with a new "
+    "ledger (`miglab ledger begin`), to which servers that still run are strangers: their slices "
+    "show as foreign until an admin adopts them."
+)
 TYPES = {str: String, int: Integer, float: Float, bool: Boolean}
 
 metadata = MetaData(naming_convention={"ix": "%(table_name)s_%(column_0_name)s"})
@@ -146,6 +151,18 @@ class LedgerDamaged(LedgerError):
     """The file is not a ledger, or SQLite finds it corrupt."""
 
 
+class LedgerEmpty(LedgerError):
+    """The file is there, and nothing is in it."""
+
+
+class LedgerMissing(LedgerError):
+    """The lab has had a ledger, and its file is not there."""
+
+
+class LedgerForeign(LedgerError):
+    """The file is a ledger, and nothing shows that it is this lab's."""
+
+
 class LedgerBusy(LedgerError):
     """Another program holds the file."""
 
@@ -158,16 +175,15 @@ class LedgerTooOld(LedgerError):
     """A miglab of before the first release has written this ledger."""
 
 
-def migrate(connection: Connection, path: Path, version: str | None) -> None:
+def migrate(connection: Connection, path: Path, version: str) -> None:
     """Bring a ledger up to `VERSION`, after a copy was put beside it.
 
     Args:
         connection: to the file, open.
         path: the file.
-        version: of what is there; None for an empty one.
+        version: of what is there.
     """
-    if version is not None:
-        _keep_copy(path, version)
+    _keep_copy(path, version)
     with connection.begin():
         upgrade(connection)
 
@@ -226,17 +242,15 @@ def _keep_copy(path: Path, version: str) -> None:
 
 
 def inspect(path: Path) -> str | None:
-    """The revision of the file there; None if there is none, or nothing in it.  Changes nothing.
+    """The revision of the file there; None if there is none.  Changes nothing.
 
     Raises:
-        LedgerError: it cannot be used: damaged, too new, or locked by another program.
+        LedgerError: it cannot be used: empty, damaged, too new, or locked by another program.
     """
-    if not path.exists() or path.stat().st_size == 0:
+    if not path.exists():
         return None
     try:
         version = _read_version(path)
-        if version is None:
-            return None
         if version <= VERSION:
             _check_free(path)
     except sqlite3.DatabaseError as error:
@@ -261,14 +275,17 @@ def inspect(path: Path) -> str | None:
     return version
 
 
-def _read_version(path: Path) -> str | None:
+def _read_version(path: Path) -> str:
     connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=BUSY_S)
     try:
         verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         if verdict != "ok":
             raise sqlite3.DatabaseError(verdict)
         if connection.execute("SELECT 1 FROM sqlite_master").fetchone() is None:
-            return None  # its first start ended before it had made the tables
+            raise LedgerEmpty(
+                f"The ledger {path} is empty, and a lab that has started once has more in it: who "
+                f"holds which slice is lost. {TO_BEGIN_OR_RESTORE}"
+            )
         row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
         if row is None:
             raise sqlite3.DatabaseError("it has no version")
