@@ -35,6 +35,7 @@ from miglab_hub.service.process import (
     serve_apps,
 )
 from miglab_hub.settings.lab_toml import Settings
+from miglab_hub.watched_folders import watched_folders
 from miglab_pool.gpu.readings import GpuError
 from miglab_pool.gpu.watched import WatchedDriver, open_watched
 from miglab_pool.http.access.auth import SignIn
@@ -134,6 +135,7 @@ def assemble(settings: Settings) -> ServiceParts:
     engine = settings.docker_url if settings.servers.spawner == "docker" else ""
     holders = HostHolders(engine, settings.lab_id)
     pool = Pool(settings, ledger, driver, holders, steady=time.monotonic)
+    pool.disk_folders = watched_folders(settings)
     access = access_of(settings)
     hub = hub_client(access)
     shapes = {shape for course in settings.courses.values() for shape in course.shapes}

@@ -132,6 +132,8 @@ class ServiceHealth(WireModel):
         is_other_engine: whether another Docker engine answers than the one that has the leases'
             containers, so that none of them is known to be gone.
         silent_servers: how many students' servers have not reported for `reclaim.stale_s`.
+        is_disk_full: whether nothing is granted because the ledger's disk is full.
+        disks_low: what lies on a disk that is at least 95 % full: ledger, logs, homes.
         failing: the service's own loops whose last round failed.
     """
 
@@ -144,6 +146,8 @@ class ServiceHealth(WireModel):
     left_alone: int = 0
     is_other_engine: bool = False
     silent_servers: int = 0
+    is_disk_full: bool = False
+    disks_low: tuple[str, ...] = ()
     failing: tuple[str, ...]
 
 
@@ -162,7 +166,7 @@ def health_of(runner: PoolRunner, snapshot: PoolSnapshot) -> ServiceHealth:
     has_other_engine = any(one.kind == "engine" for one in runner.findings)
     return ServiceHealth(
         ok=not (troubled or runner.is_stuck or runner.failing or runner.unknown_to_hub)
-        and not has_other_engine
+        and not (has_other_engine or runner.is_disk_full)
         and runner.is_reconciled,
         gpus=len(snapshot.gpus),
         gpus_troubled=troubled,
@@ -172,6 +176,8 @@ def health_of(runner: PoolRunner, snapshot: PoolSnapshot) -> ServiceHealth:
         left_alone=sum(one.kind == "holder" and not one.done for one in runner.findings),
         is_other_engine=has_other_engine,
         silent_servers=runner.silent_servers,
+        is_disk_full=runner.is_disk_full,
+        disks_low=tuple(name for disk in runner.disks if disk.is_low for name in disk.holds),
         failing=runner.failing,
     )
 

@@ -177,6 +177,8 @@ async def metrics(request: Request) -> Response:
     held = await runner.look(lambda pool: pool.leases.brief())
     runner.metrics.gpu_call_s.set(runner.gpu_call_s)
     runner.metrics.silent_servers.set(runner.silent_servers)
+    runner.metrics.disk_full.set(runner.is_disk_full)
+    runner.metrics.watched_disks(runner.disks)
     said = await runner.decide(lambda pool: pool.wellness())
     healths = {gpu: one.health for gpu, one in said.items()}
     text = runner.metrics.render(await runner.snapshot(), held, healths)

@@ -234,6 +234,8 @@ def _asked(store: Store, tx: Transaction, asked: TicketRequest) -> Answer:
     if may_stay and ticket is not None and _is_same(ticket, asked, shape):
         return still_waiting(store, tx, ticket), None
     refusal = refusal or offers.why_not_now(view, asked, shape, ticket)
+    if refusal is not None and store.disk_full:
+        raise refusal  # unwritten: what room there is belongs to leases that end
     if refusal is None and ticket is not None:
         message = "You asked for another shape, so this request left the queue."
         end(store, tx, ticket, TicketState.CANCELLED, "replaced", message, ticket.user)

@@ -38,6 +38,12 @@ from miglab_pool.ledger.rows import ROWS, Row
 
 VERSION = "0017"  # of the tables: grows with each change of a column
 OLDEST = "0012"  # that can be brought up to date
+DISK_ERRORS = {
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_READONLY,
+}
 BUSY_S = 1.0  # how long another program may hold the file while it is opened
 TO_BEGIN_OR_RESTORE = (
     "Nothing was changed. Put a backup in place (`miglab restore FILE`), or begin with a new "
@@ -258,6 +264,12 @@ def inspect(path: Path) -> str | None:
             raise LedgerBusy(
                 f"The ledger {path} is locked by another program. End that one (a backup, an "
                 "sqlite3 shell, another service), then start again. Nothing was changed."
+            ) from error
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF in DISK_ERRORS:
+            raise LedgerUnwritable(
+                f"The ledger {path} cannot be opened for writing ({error}). Nothing was changed, "
+                "and running servers go on. Make room on its disk, or repair the disk or the "
+                "rights to it; then start again."
             ) from error
         raise LedgerDamaged(_damaged(path, str(error))) from error
     if version < OLDEST:

@@ -225,6 +225,7 @@ class Store:
         self.estimates = WaitEstimates()
         self.suspects: set[int] = set()  # leases whose holders may well be gone: ask at once
         self.abandoned: frozenset[int] = frozenset()  # releasing, and their servers not the hub's
+        self.disk_full = ""  # why nothing is granted while the ledger's disk is full
         self.under_proof: frozenset[str] = frozenset()  # GPUs that are lent to `miglab prove`
         self.wellness: dict[str, Wellness] = {}  # by GPU, as it said last
         self.versions = Versions()
@@ -330,7 +331,7 @@ class Store:
             ledger=self.ledger.identity,
             simulated=self.simulated,
             started_at=self.started_at,
-            paused=state.paused,
+            paused=state.paused or self.disk_full,
             facts=self._facts,
             usage=self.uses.totals(at),
             estimates=self.estimates,
