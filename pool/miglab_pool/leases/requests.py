@@ -18,6 +18,7 @@ from miglab_api.wording import duration, lab_in_words
 from miglab_pool.leases import grant as grants
 from miglab_pool.leases import views as pool_views
 from miglab_pool.leases.transactions import lease_answer
+from miglab_pool.leases.waste import count_waste, with_waste
 from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.ledger.rows import LeaseRow, TicketRow
 from miglab_pool.queue import offers
@@ -373,6 +374,7 @@ def end(
     """End a ticket that was not taken up, or put it aside, and the lease that it was granted."""
     tx.afterwards.append(lambda: store.unserved(state.value, reason))
     lease = store.state.leases.get(ticket.lease or 0)
+    ticket = with_waste(store, tx, ticket, reason, by)
     ticket = replace(ticket, state=state, reason=reason, message=message)
     if state is TicketState.ASIDE:
         ticket = replace(ticket, lease=None, offered_at=None, next_at=None, since=tx.at)
@@ -447,6 +449,7 @@ def expire(store: Store, tx: Transaction) -> None:
         if lease.taken_at is None or lease.state != LeaseState.GRANTED:
             continue
         if tx.at >= max(lease.taken_at, store.started_at) + limit_s:
+            count_waste(store, tx, lease.ticket, "never-attached", "pool")
             withdraw(store, tx, lease, LeaseState.EXPIRED, "pool", "never-attached")
 
 

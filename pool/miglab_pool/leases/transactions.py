@@ -24,6 +24,7 @@ from miglab_api.wording import duration
 from miglab_pool.leases import views as pool_views
 from miglab_pool.leases.rules import longest_s
 from miglab_pool.leases.views import Case, Spent, slice_hours_s
+from miglab_pool.leases.waste import count_waste
 from miglab_pool.ledger import tables
 from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.ledger.rows import LeaseRow, PauseKind, SliceRow
@@ -107,7 +108,9 @@ class Leases(Subject):
 
     def needed(self, idle_s: Mapping[int, float]) -> Mapping[int, str]:
         """The open leases that end because somebody needs them, and why; by how long each idles."""
-        return ending(self.store.current, idle_s)
+        with self.store.lock:  # a published view does not know who has attended since
+            view = self.store.view()
+        return ending(view, idle_s)
 
     @locked
     def close_for_maintenance(self, reason: str, by: str) -> None:
@@ -445,6 +448,7 @@ def release_in(
 ) -> LeaseRow:
     """As `release`, as part of a transaction; ``act``: what a person did, see `Transaction.put`."""
     if lease.state == LeaseState.GRANTED:
+        count_waste(store, tx, lease.ticket, "cancelled", by)
         lease = withdraw(store, tx, lease, LeaseState.RELEASED, by, reason or "released", action)
         _end_ticket(store, tx, lease, by)
     elif lease.is_live and lease.state != LeaseState.RELEASING:

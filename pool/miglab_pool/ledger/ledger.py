@@ -54,6 +54,7 @@ from miglab_pool.ledger.rows import (
 from miglab_pool.ledger.tables import TABLES, VERSION, LedgerUnwritable, inspect, migrate
 
 REASON_KEPT = 500
+WASTES_KEPT = 2
 BY_HAND = ("person:", "service:", "server:")
 log = logging.getLogger(__name__)
 AnyRow = TypeVar("AnyRow", bound=Row)
@@ -70,6 +71,8 @@ class State:
         changed: the tables that have changed; whoever copies them clears it.
         ended: the leases that have ended, by id; whoever counts them clears it.
         writes: grows with every row that is stored.
+        wasted: by user, when slices last went to waste, at most `WASTES_KEPT` times, since a server
+            of theirs has last attached to a lease.
     """
 
     def __init__(self) -> None:
@@ -84,6 +87,7 @@ class State:
         self.changed: set[str] = {f"{row.kind}s" for row in ROWS}
         self.ended: dict[int, LeaseRow] = {}
         self.writes = 0
+        self.wasted: dict[str, tuple[float, ...]] = {}
         self.paused = ""
         self.pause_kind: PauseKind | None = None
 
@@ -97,6 +101,7 @@ class State:
         kept = self.of_kind(row.kind)
         self.changed.add(f"{row.kind}s")
         self.writes += 1
+        self._note_waste(kept.get(row.key), row)
         if row.is_live:
             kept[row.key] = row
         else:
@@ -107,6 +112,17 @@ class State:
             self._touch_lease(row)
         elif isinstance(row, GpuRow):
             self.touched.add(row.uuid)
+
+    def _note_waste(self, before: Row | None, row: Row) -> None:
+        if isinstance(row, LeaseRow):
+            was_attached = isinstance(before, LeaseRow) and before.attached_at is not None
+            if row.attached_at is not None and not was_attached:
+                self.wasted.pop(row.user, None)
+        elif isinstance(row, TicketRow):
+            count = before.wasted if isinstance(before, TicketRow) else 0
+            if row.wasted_at is not None and row.wasted > count:
+                times = (*self.wasted.get(row.user, ()), row.wasted_at)
+                self.wasted[row.user] = times[-WASTES_KEPT:]
 
     def _store_on_gpu(self, row: SliceRow) -> None:
         self.touched.add(row.gpu)
@@ -502,7 +518,27 @@ class Ledger:
         (pause,) = self.read(select(tables.pool_state.c.paused, tables.pool_state.c.pause_kind))
         state.paused = pause["paused"]
         state.pause_kind = PauseKind(pause["pause_kind"]) if pause["pause_kind"] else None
+        state.wasted = self._load_wasted()
         return state
+
+    def _load_wasted(self) -> dict[str, tuple[float, ...]]:
+        tickets, leases = tables.tickets.c, tables.leases.c
+        attached = (
+            select(leases.user, func.max(leases.attached_at).label("last"))
+            .group_by(leases.user)
+            .subquery()
+        )
+        query = (
+            select(tickets.user, tickets.wasted, tickets.wasted_at)
+            .outerjoin(attached, attached.c.user == tickets.user)
+            .where(tickets.wasted > 0, tickets.wasted_at > func.coalesce(attached.c.last, 0.0))
+            .order_by(tickets.wasted_at)
+        )
+        wasted: dict[str, tuple[float, ...]] = {}
+        for row in self.read(query):
+            times = (*wasted.get(row["user"], ()), *[row["wasted_at"]] * row["wasted"])
+            wasted[row["user"]] = times[-WASTES_KEPT:]
+        return wasted
 
     def _last_id(self, kind: str) -> int:
         query = select(func.max(tables.TABLES[kind].c.id).label("last"))

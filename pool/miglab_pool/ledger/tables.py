@@ -36,7 +36,7 @@ from sqlalchemy.schema import CreateColumn
 
 from miglab_pool.ledger.rows import ROWS, Row
 
-VERSION = "0017"  # of the tables: grows with each change of a column
+VERSION = "0018"  # of the tables: grows with each change of a column
 OLDEST = "0012"  # that can be brought up to date
 DISK_ERRORS = {
     sqlite3.SQLITE_FULL,

@@ -4,11 +4,11 @@ A ticket waits for a lease if one of its slices could lie where the lease's slic
 everything else that is leased; and the first in the queue, if its hold lies there.  So does a class
 whose reservation has a slot there: it counts as one more.  It is worked out once for all leases.
 
-A need is the first ticket in the queue's order that nothing free serves, and a slot that is
-reserved now.  For one need the fewest open leases end that make room: of equally few those that are
-idle longest, then those that are open longest.  What ends anyway, and who is warned for a need
-already, costs nothing: so nobody else is warned until it is served, and who is not named any more
-keeps the lease.
+A need is the first ticket in the queue's order that nothing free serves and whose student is there
+(`waste` says more), and a slot that is reserved now.  For one need the fewest open leases end that
+make room: of equally few those that are idle longest, then those that are open longest.  What ends
+anyway, and who is warned for a need already, costs nothing: so nobody else is warned until it is
+served, and who is not named any more keeps the lease.
 """
 
 from collections import Counter, defaultdict
@@ -20,8 +20,9 @@ from miglab_api.leases import LeaseState, WarningKind
 from miglab_api.wording import clock_time
 from miglab_pool.gpu.geometry import occupied_mask
 from miglab_pool.gpu.shapes import profiles
-from miglab_pool.ledger.rows import FULL, LeaseRow, ReservationRow, SliceRow
+from miglab_pool.ledger.rows import FULL, LeaseRow, ReservationRow, SliceRow, TicketRow
 from miglab_pool.queue import order as queue
+from miglab_pool.queue.waste import may_end_leases
 from miglab_pool.reservations import slots
 from miglab_pool.state.placement import Kept, by_gpu, own_first, place
 from miglab_pool.state.view import GpuSnapshot, PoolView, once
@@ -82,19 +83,38 @@ def needs(view: PoolView) -> list[SliceNeed]:
         if one.row.shape == FULL
         for _ in range(one.left - len(slots.free_whole(view, one.row.course, one)))
     ]
+    ticket = next((t for t in _without_room(view) if may_end_leases(view, t)), None)
+    if ticket is None:
+        return found
+    reason = f"The first in the queue needs room for {ticket.shape}, and nothing else is free."
+    return [*found, SliceNeed(ticket.course, profiles(ticket.shape), reason)]
+
+
+def _without_room(view: PoolView) -> Iterator[TicketRow]:
+    """The tickets that nothing free serves, first in front."""
     has_slot = slots.claimants_with_slot(view)
     gpus = slots.open_gpus(view)
-    for one in queue.served(view):
-        shape = view.tickets[one.ticket].shape
+    for waiting in queue.served(view):
+        ticket = view.tickets[waiting.ticket]
         is_free = (
-            bool(slots.free_whole(view, one.course))
-            if shape == FULL
-            else place(one.profiles, own_first(gpus, one.course)) is not None
+            bool(slots.free_whole(view, ticket.course))
+            if ticket.shape == FULL
+            else place(waiting.profiles, own_first(gpus, ticket.course)) is not None
         )
-        if one.ticket not in has_slot and not is_free:
-            reason = f"The first in the queue needs room for {shape}, and nothing else is free."
-            return [*found, SliceNeed(one.course, profiles(shape), reason)]
-    return found
+        if ticket.id not in has_slot and not is_free:
+            yield ticket
+
+
+def is_made_room_for(view: PoolView, ticket: TicketRow) -> bool:
+    """Whether slices are granted to a ticket, or an open lease is ending for it."""
+    if ticket.lease is not None:
+        return True
+    is_ending = any(
+        lease.state == LeaseState.RELEASING and lease.warn_kind == WarningKind.NEEDED
+        for lease in view.leases.values()
+    )
+    first = next(_without_room(view), None) if is_ending else None
+    return first is not None and first.id == ticket.id  # there or not by now
 
 
 def ending(view: PoolView, idle_s: Mapping[int, float]) -> dict[int, str]:

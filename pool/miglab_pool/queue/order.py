@@ -20,6 +20,8 @@ from miglab_pool.leases import rules as lease_rules
 from miglab_pool.leases.rules import Asked, Limit, Quotas, offer_s
 from miglab_pool.ledger.rows import FULL, TicketRow
 from miglab_pool.queue.rules import FairShareUsage, Grant, Use, Waiting, in_order
+from miglab_pool.queue.waste import WHY as WHY_WASTED
+from miglab_pool.queue.waste import wastes
 from miglab_pool.reservations import promises, slots
 from miglab_pool.settings import PoolSettings
 from miglab_pool.state.placement import (
@@ -151,10 +153,12 @@ def served(view: PoolView) -> tuple[Waiting, ...]:
     """Those in the queue who may be served now, first in front.
 
     A server whose last lease is not over waits for that first: it never holds two.  A course that
-    holds all it may waits until it holds less.
+    holds all it may waits until it holds less.  Who wastes what is made free goes last.
     """
     held, tickets = view.held_servers, view.tickets
     free = [one for one in ordered(view) if (one.user, tickets[one.ticket].server) not in held]
+    if view.wasted:
+        free.sort(key=lambda waiting: wastes(view, waiting.user))
     return tuple(let_by(view, free))
 
 
@@ -219,6 +223,8 @@ def why_waits(view: PoolView, row: TicketRow) -> str:
         return "Your slices are being made."
     if (row.user, row.server) in view.held_servers:
         return "Your previous server still holds its slices. The new one starts once it ends."
+    if wastes(view, row.user):
+        return WHY_WASTED
     held = why_held(view, row) or _why_reserved(view, row)
     if held or row.next_at is None:
         return held or _why_drained(view)

@@ -335,6 +335,7 @@ class Store:
             facts=self._facts,
             usage=self.uses.totals(at),
             estimates=self.estimates,
+            wasted=dict(state.wasted),
             **self._tables,
         )
 

@@ -312,6 +312,7 @@ class PoolView:
             those that live.
         usage: what was used lately.
         estimates: of the waits, to be shown; no grant depends on them.
+        wasted: by user, when slices last went to waste that were made free for them.
     """
 
     version: int
@@ -329,6 +330,7 @@ class PoolView:
     messages: Mapping[int, MessageRow]
     usage: UsageTotals
     estimates: WaitEstimates
+    wasted: Mapping[str, tuple[float, ...]]
 
     # -- GPUs ---------------------------------------------------------------------------------
 
