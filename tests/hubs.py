@@ -6,10 +6,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import httpx
 import pytest
-from jupyterhub import orm, roles
+from jupyterhub import orm, roles, scopes
 from jupyterhub.tests.mocking import MockHub
 from traitlets.config import Config
 
@@ -45,7 +46,14 @@ def hub_config_for(spawner: str, set_up: Callable[[Config], None] = set_up) -> C
 
 @asynccontextmanager
 async def running_hub(config: Config) -> AsyncIterator["Hub"]:
-    """A hub that runs; its servers and itself have ended afterwards."""
+    """A hub that runs; its servers, itself and its scopes, which are the process's, end with it."""
+    with patch.dict(scopes.scope_definitions):
+        async with _running_app(config) as hub:
+            yield hub
+
+
+@asynccontextmanager
+async def _running_app(config: Config) -> AsyncIterator["Hub"]:
     app = MockHub.instance(config=config)
     await app.initialize([])
     await app.start()

@@ -28,6 +28,12 @@ class SliceState(StrEnum):
     FOREIGN = "foreign"
 
 
+DRAINABLE_STATES = frozenset(
+    {SliceState.FREE, SliceState.LEASED, SliceState.MAKING, SliceState.SCRUBBING}
+)
+"""The states in which a slice can be drained; nobody gets a slice in any other state."""
+
+
 class SliceView(WireModel):
     """One slice, or a whole GPU leased with MIG off.
 

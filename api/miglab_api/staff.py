@@ -50,7 +50,7 @@ class RoomRequest(ActionRequest):
 
 
 class UndoRequest(WireModel):
-    """End what somebody did; as `ActionRequest`, but it needs no reason."""
+    """Ask for an action that may be done without a reason: `undrain`, `clear` or `adopt`."""
 
     reason: ReasonText = ""
     expected: ExpectedState | None = None
@@ -63,7 +63,7 @@ class StaffAction(NamedTuple):
         key: the word for it in addresses, commands and the audit.
         kinds: of what it is done to; of two, the right is asked of the GPU's course.
         right: what its doer needs, as roles.md calls it.
-        is_undo: whether it needs no reason.
+        needs_no_reason: whether it may be done without a reason.
         says: what it does, in a sentence.
         told: what is told when it is done, of ``{kind}``, ``{which}`` and ``{reason}``.
         did: what the log says that somebody did.
@@ -72,7 +72,7 @@ class StaffAction(NamedTuple):
     key: str
     kinds: tuple[Literal["gpu", "slice"], ...]
     right: str
-    is_undo: bool
+    needs_no_reason: bool
     says: str
     told: str
     did: str

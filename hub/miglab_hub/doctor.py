@@ -6,6 +6,7 @@ An examination that cannot look says so: what is unknown is never reported as fi
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -173,50 +174,69 @@ def examine_gpus(settings: Settings) -> Iterator[HealthFinding]:
             gpu_uuids=settings.gpus.uuids or None,
             limit_s=settings.gpus.answer_s,
         )
-        driver.check(settings.gpus.answer_s)
-    except DriverMissing as error:
-        yield wrong(
-            "driver", str(error), "install NVIDIA's driver, or list no gpus.uuids, to simulate GPUs"
-        )
-        return
     except GpuError as error:  # of a simulated machine
         yield wrong("GPUs", str(error), "start the lab once: ./lab up")
         return
     try:
         with ThreadPoolExecutor(len(driver.uuids)) as threads:
-            for found in threads.map(partial(_one_gpu, driver, settings.gpus), driver.uuids):
-                yield from found
-            is_cut = any(threads.map(partial(_may_be_cut, driver), driver.uuids))
+            examined = list(threads.map(partial(_examine_gpu, driver, settings.gpus), driver.uuids))
+    except DriverMissing as error:
+        yield wrong(
+            "driver", str(error), "install NVIDIA's driver, or list no gpus.uuids, to simulate GPUs"
+        )
+        return
     finally:
         driver.close()
-    if is_cut and not settings.gpus.simulated:
+    for gpu in examined:
+        yield from gpu.findings
+    if any(gpu.may_be_cut for gpu in examined) and not settings.gpus.simulated:
         yield examine_mig_rights()
 
 
-def _may_be_cut(driver: WatchedDriver, uuid: str) -> bool:
-    """Whether slices are created on this GPU; one that does not say so may be such."""
-    try:
-        gpu = driver.info(uuid)
-    except GpuError:
-        return True
-    return gpu.mig is True or (gpu.mig is None and bool(gpu.geometry.profiles))
+@dataclass(frozen=True)
+class ExaminedGpu:
+    """A GPU as doctor saw it.
+
+    Attributes:
+        findings: of its health.
+        may_be_cut: whether slices are created on it; one that does not say so may be such.
+    """
+
+    findings: list[HealthFinding]
+    may_be_cut: bool = True
 
 
-def _one_gpu(driver: WatchedDriver, gpus: Gpus, uuid: str) -> list[HealthFinding]:
-    name = f"GPU {uuid}"  # one that does not answer has no index
+def _examine_gpu(driver: WatchedDriver, gpus: Gpus, uuid: str) -> ExaminedGpu:
+    """Ask a GPU once; one that hangs is not waited for a second time.
+
+    Raises:
+        DriverMissing: there is no driver.
+    """
+    may_be_cut = True
     try:
         info = driver.info(uuid)
+        may_be_cut = info.mig is True or (info.mig is None and bool(info.geometry.profiles))
         is_whole = gpus.wants_whole(uuid, info.index)
-        return list(of_gpu(info, driver.health(uuid), is_whole=is_whole))
-    except GpuHung as error:
-        do = "drain it; if it does not come back, reset it or reboot the host"
-        return [wrong(name, f"unknown: {error}", do)]
-    except GpuMissing as error:
-        return [wrong(name, str(error), GPU_IS_MISSING)]
-    except GpuLost as error:
-        return [wrong(name, str(error), GPU_IS_LOST)]
+        findings = list(of_gpu(info, driver.health(uuid), is_whole=is_whole))
+    except DriverMissing:
+        raise
     except GpuError as error:
-        return [wrong(name, str(error), "see the driver's messages: dmesg | grep -i nvrm")]
+        findings = [wrong(f"GPU {uuid}", *_trouble(error))]  # it has said no index
+    return ExaminedGpu(findings, may_be_cut)
+
+
+def _trouble(error: GpuError) -> tuple[str, str]:
+    """Why a GPU could not be read, and what to do about it."""
+    if isinstance(error, GpuHung):
+        return (
+            f"unknown: {error}",
+            "drain it; if it does not come back, reset it or reboot the host",
+        )
+    if isinstance(error, GpuMissing):
+        return str(error), GPU_IS_MISSING
+    if isinstance(error, GpuLost):
+        return str(error), GPU_IS_LOST
+    return str(error), "see the driver's messages: dmesg | grep -i nvrm"
 
 
 def examine_pool(settings: Settings) -> Iterator[HealthFinding]:

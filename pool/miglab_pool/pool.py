@@ -20,19 +20,19 @@ from miglab_pool.layouts.transactions import PoolLayouts
 from miglab_pool.leases import grant as grants
 from miglab_pool.leases import transactions as leases
 from miglab_pool.leases import views as pool_views
-from miglab_pool.leases.requests import Tickets, expire
+from miglab_pool.leases.requests import Tickets, expire_overdue
 from miglab_pool.leases.transactions import Leases
 from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.ledger.room import NEEDED_BYTES, keep_room
 from miglab_pool.queue import estimate, gather, offers
 from miglab_pool.queue import order as queue
 from miglab_pool.reservations import transactions as reservations
-from miglab_pool.reservations.promises import unkept
+from miglab_pool.reservations.certainty import unkept_reservations
 from miglab_pool.reservations.transactions import Reservations
 from miglab_pool.roster.transactions import ClassRoster
 from miglab_pool.settings import PoolSettings
 from miglab_pool.staff.actions import Staff
-from miglab_pool.staff.actions import end_old as end_old_messages
+from miglab_pool.staff.actions import end_expired_messages as end_old_messages
 from miglab_pool.staff.log import delete_old
 from miglab_pool.state import clock as clock_steps
 from miglab_pool.state import invariants
@@ -125,7 +125,7 @@ class Pool:
         keep, store = self.settings.pool, self.store
         with store.lock:  # GPU threads write to the same connection
             gone = delete_old(store.ledger, store.now(), keep.keep_days, keep.keep_staff_days)
-        return gone + self.roster.drop_old(keep.keep_days)
+        return gone + self.roster.delete_old(keep.keep_days)
 
     def sample(self, gpu: str | None = None) -> None:
         """Read memory and processes of a GPU's slices, or of all; the worker's, like `perform`."""
@@ -157,7 +157,7 @@ class Pool:
         Every ticket that ever ended is read from the ledger's file, for which nobody waits.
         """
         with self.store.lock:
-            found = [*invariants.check(self.store), *unkept(self.store.view())]
+            found = [*invariants.check(self.store), *unkept_reservations(self.store.view())]
         return [*found, *invariants.ended_without_reason(self.store.ledger.path)]
 
     # -- what must be done --------------------------------------------------------------------
@@ -167,9 +167,9 @@ class Pool:
         if self._clock is not None:
             self._follow(self._clock)
         with self.store.write(durable=True) as tx:
-            expire(self.store, tx)
-            reservations.note_phases(self.store, tx)
-            reservations.guarantee_drawn(self.store, tx)
+            expire_overdue(self.store, tx)
+            reservations.record_phases(self.store, tx)
+            reservations.extend_drawn_guarantees(self.store, tx)
             end_old_messages(self.store, tx)
             grants.grant_all(self.store, tx)
             grants.prepare_for_layouts(self.store, tx)
@@ -232,7 +232,7 @@ class Pool:
         """The first step, at start and on a timer: left-over containers, GPUs not listed now."""
         with self.store.write() as tx:
             clock_steps.carry_over(self.store, tx, 0.0)
-            leases.guarantee_old(self.store, tx)
+            leases.set_missing_guarantees(self.store, tx)
         return reconcile.begin(self.worker)
 
     def lend_for_proof(self, by: str) -> ProofLoan:
@@ -274,13 +274,13 @@ class Pool:
 
         The dice are the same each time: figures move only when what they are made of has moved.
         """
-        scene = gather.look(self.view)
-        said = estimate.simulate(scene, random.Random(0))  # noqa: S311 -- no secret
+        scene = gather.gather_input(self.view)
+        said = estimate.estimate_waits(scene, random.Random(0))  # noqa: S311 -- no secret
         before = self.store.estimates
-        now = gather.shown(scene.usage.now, said, before)
+        now = gather.record_estimates(scene.usage.now, said, before)
         with self.store.lock:
             self.store.estimates = now
-            if gather.is_news(before, now):
+            if gather.differ_in_minutes(before, now):
                 self.store.changed()
 
 

@@ -438,10 +438,10 @@ def _futures(stays_s: Sequence[float], held_s: Sequence[float]) -> Iterator[Stay
         yield from (_fraction(part) for part in (0.0, 0.5, 1.0))
         return
     # Only here: every hub loads this package's spawner, and the pool's code only where it is used.
-    from miglab_pool.queue.estimate import Lengths
+    from miglab_pool.queue.estimate import LeaseLengths
 
     seen = [*((stay, True) for stay in stays_s), *((stay, False) for stay in held_s)]
-    lengths = Lengths(seen, random.Random(len(stays_s)))  # noqa: S311 -- no secret
+    lengths = LeaseLengths(seen, random.Random(len(stays_s)))  # noqa: S311 -- no secret
     for _ in range(FUTURES):
         yield lambda held_s, limit_s: min(limit_s, lengths.draw(beyond_s=held_s) - held_s)
 

@@ -193,7 +193,9 @@ async def test_a_token_on_the_command_line(hub: Hub, access: HubAccess) -> None:
         assert model is not None and tokens.lets_in(model)
         found = principal_from(model, BOOK)
         assert sorted(found.course_names) == sorted(principal.course_names)
-        assert replace(found, course_names=principal.course_names) == principal
+        assert found.user_id.startswith(f"{hub.user(principal.name).id}t")
+        expected = replace(principal, course_names=found.course_names, user_id=found.user_id)
+        assert found == expected
 
 
 async def test_a_servers_token_is_that_servers(hub: Hub, access: HubAccess) -> None:

@@ -9,7 +9,7 @@ import logging
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -49,16 +49,27 @@ HUB_TIMEOUT_S = 30.0
 
 
 class OnceAMinute(logging.Filter):
-    """Passes a warning that strangers can cause once a minute, by its words before their values."""
+    """Passes a warning that strangers can cause once a minute, by its words before their values.
 
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+    It belongs on a handler: a logger is the process's, and keeps its filters for ever.
+
+    Args:
+        loggers: the names of those whose warnings strangers can cause.
+        now: seconds that never jump.
+    """
+
+    def __init__(
+        self, loggers: Collection[str] = OFTEN, now: Callable[[], float] = time.monotonic
+    ) -> None:
         super().__init__()
+        self._loggers = frozenset(loggers)
         self._now = now
         self._next_at: dict[str, float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether it is written."""
-        if record.levelno > logging.ERROR or record.exc_info:
+        is_strangers = record.name in self._loggers
+        if not is_strangers or record.levelno > logging.ERROR or record.exc_info:
             return True
         is_due = self._next_at.get(str(record.msg), 0.0) <= self._now()
         if is_due:
@@ -87,12 +98,14 @@ def foreground(
     parser = argparse.ArgumentParser(prog=program, description=description)
     parser.add_argument("--config", type=Path, default=None, help="lab.toml")
     options = parser.parse_args(arguments)
+    handler = logging.StreamHandler()
+    handler.addFilter(OnceAMinute())
     logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+        level=logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        handlers=[handler],
     )
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    for name in OFTEN:
-        logging.getLogger(name).addFilter(OnceAMinute())
     try:
         run(load(options.config))
     except errors as error:

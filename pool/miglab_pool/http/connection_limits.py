@@ -330,6 +330,7 @@ def listener(app: FastAPI, limits: ConnectionLimits | None = None) -> Listener:
         http=partial(LimitedProtocol, limits),  # type: ignore[arg-type]
         backlog=limits.at_once,
         lifespan="off",
+        log_config=None,  # this process's own handler writes what it says
         log_level="warning",
         access_log=False,
         server_header=False,

@@ -333,7 +333,7 @@ async def _server_status(request: Request, me: OwnServer, known: int | None) -> 
     def look(pool: StudentDoor) -> ServerStatus:
         pool.tickets.end_outside(me.user, me.name, courses)
         messages = pool.staff.messages_for(me.user, me.name, me.courses)
-        sharing = {} if roster is None else roster.sharing(me.user, me.courses)
+        sharing = {} if roster is None else roster.sharing_courses(me.user, me.courses)
         return pool.tickets.server_status(me.user, me.name, known).model_copy(
             update={"messages": messages, "sharing": sharing}
         )
@@ -388,7 +388,7 @@ async def progress(
 ) -> dict[str, bool]:
     """Tell how far the student is, for the course's staff; only once they have read the notice."""
     roster = _roster(request, me, report.course)
-    await runner.decide(lambda _: roster.take(me.user, report))
+    await runner.decide(lambda _: roster.record_report(me.user, report))
     return {"ok": True}
 
 
@@ -398,7 +398,7 @@ async def notice_read(
 ) -> ServerStatus:
     """The student has read what the course's staff are shown; answers as ``/server``."""
     roster = _roster(request, me, read.course)
-    await runner.decide(lambda _: roster.notice_read(me.user, read.course))
+    await runner.decide(lambda _: roster.record_notice_read(me.user, read.course))
     return await _server_status(request, me, None)
 
 

@@ -107,7 +107,9 @@ def _diff(view: PoolView, name: str, partitions: Mapping[str, tuple[str, ...]]) 
     return Layouts(
         at=view.at,
         gpus=tuple(_gpu_layout(view, gpu, name, partitions[gpu.uuid]) for gpu in gpus),
-        breaks=tuple(one.words for one in feasible.broken_by(view, {**view.gpus, **cut})),
+        breaks=tuple(
+            promise.message for promise in feasible.broken_promises(view, {**view.gpus, **cut})
+        ),
     )
 
 

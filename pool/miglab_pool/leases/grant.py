@@ -1,8 +1,9 @@
-"""Granting, top to bottom: who gets slices next, which, and how that is written.
+"""Granting: which tickets get which slices next, and the rows that record it.
 
-First those who draw on a reservation, then the queue, then those who want a whole GPU; then slices
-are made before anybody asks: on reserved slots, and for layouts.  Everything is decided on a view,
-written (the lease, its slices and the ticket's offer), and decided anew on the view that follows.
+Tickets that draw on a reservation go first, then the queue, then tickets for whole GPUs.  After
+that, slices are made before a ticket asks for them: on reserved slots, and for layouts.  Each
+decision is taken on a view and written (the lease, its slices, the ticket's offer); the next is
+taken on the view that follows.
 """
 
 import secrets
@@ -13,12 +14,12 @@ from miglab_api.gpus import SliceState
 from miglab_api.leases import LeaseState
 from miglab_api.tickets import TicketState
 from miglab_pool.gpu.shapes import profiles
-from miglab_pool.leases.rules import guaranteed_s
+from miglab_pool.leases.rules import guarantee_from_grant_s
 from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.ledger.rows import FULL, GPU_OK, LeaseRow, SliceRow
 from miglab_pool.queue import order as queue
-from miglab_pool.reservations import promises, slots
-from miglab_pool.reservations.rules import InForce
+from miglab_pool.reservations import guarantees, slots
+from miglab_pool.reservations.rules import ReservationInForce
 from miglab_pool.state.placement import Choice, Slot, clash, is_same
 from miglab_pool.state.slices import new_slice, scrub
 from miglab_pool.state.slot_choice import is_empty
@@ -26,7 +27,10 @@ from miglab_pool.state.store import Store
 from miglab_pool.state.view import GpuSnapshot, PoolView
 
 GENERATION_BITS = 48
-"""Of a lease's generation: drawn, not counted, so that a restored ledger does not give it again."""
+"""Bits of a lease's generation.
+
+It is random, not counted, so that a restored ledger does not give the same one again.
+"""
 
 
 # -- grant --------------------------------------------------------------------------------------
@@ -39,29 +43,28 @@ def _grant(
     choices: Sequence[Choice],
     until: float | None = None,
 ) -> bool:
-    """Give a waiting ticket the slices chosen for it, unless a reservation leaves it too short.
+    """Grant a waiting ticket the chosen slices; False if the guarantee would be too short.
 
-    Existing slices are given at once, others are to be made; a whole GPU is made by seeing once
-    more that it is empty.
+    Slices that exist are leased at once, and the others are made.  A whole GPU is made by checking
+    once more that it is empty.
 
     Args:
         store: the pool.
         tx: the transaction.
-        number: the ticket's.
+        number: the number of the ticket.
         choices: the slices.
-        until: until when it is guaranteed if nothing is promised to others; None: for as long as
-            the settings say.
+        until: the longest that the lease might be guaranteed; None: as the settings say.
     """
     ticket, view = store.state.tickets[number], store.view(tx.at)
-    until = tx.at + guaranteed_s(store.settings, ticket) if until is None else until
+    until = tx.at + guarantee_from_grant_s(store.settings, ticket) if until is None else until
     if view.reservations:
         key = (ticket.course, ticket.shape)
-        found = promises.grant_limit(view, ticket.user, key, choices, until)
-        if not found.is_enough:
+        limit = guarantees.grant_limit(view, ticket.user, key, choices, until)
+        if not limit.is_enough:
             return False
-        until = found.until
+        until = limit.until
     lease = store.ledger.new_id("lease")
-    rows = [_chosen(store, tx, choice, lease, ticket.course) for choice in choices]
+    rows = [_assign_slice(store, tx, choice, lease, ticket.course) for choice in choices]
     granted = LeaseRow(
         id=lease,
         ticket=ticket.id,
@@ -81,7 +84,9 @@ def _grant(
     return True
 
 
-def _chosen(store: Store, tx: Transaction, choice: Choice, lease: int, course: str) -> SliceRow:
+def _assign_slice(
+    store: Store, tx: Transaction, choice: Choice, lease: int, course: str
+) -> SliceRow:
     warm = {
         (row.start, row.profile): row
         for row in store.state.on_gpu[choice.gpu].values()
@@ -92,8 +97,8 @@ def _chosen(store: Store, tx: Transaction, choice: Choice, lease: int, course: s
         row = replace(row, state=SliceState.LEASED, lease=lease, course=course)
         tx.put(row, reason=f"for lease {lease}")
         return row
-    for placed in choice.destroy:
-        in_the_way = warm[placed.placement.start, placed.profile.name]
+    for placed_slice in choice.destroy:
+        in_the_way = warm[placed_slice.placement.start, placed_slice.profile.name]
         scrub(tx, in_the_way, f"recut for lease {lease}", remake=False)
     row = new_slice(store, tx, choice, lease, course)
     tx.put(row, reason=f"for lease {lease}")
@@ -101,7 +106,7 @@ def _chosen(store: Store, tx: Transaction, choice: Choice, lease: int, course: s
 
 
 def offer_if_ready(store: Store, tx: Transaction, lease: LeaseRow) -> None:
-    """Give the ticket its lease, and offer it once every slice exists."""
+    """Record a lease in its ticket, and offer it if every slice exists."""
     ticket = store.state.tickets.get(lease.ticket or 0)
     if ticket is None or ticket.state != TicketState.WAITING:
         return
@@ -112,7 +117,7 @@ def offer_if_ready(store: Store, tx: Transaction, lease: LeaseRow) -> None:
 
 
 def grant_all(store: Store, tx: Transaction) -> None:
-    """Grant until nobody in the queue can be served, and prepare what is reserved."""
+    """Grant until no waiting ticket can be served, then prepare the reserved slots."""
     if store.view(tx.at).paused:
         return
     _draw_on_reservations(store, tx)
@@ -123,64 +128,81 @@ def grant_all(store: Store, tx: Transaction) -> None:
 
 
 def _draw_on_reservations(store: Store, tx: Transaction) -> None:
-    """Those who draw on what is reserved now go before anybody else is asked."""
-    for one in slots.reserving(store.view(tx.at)):
-        for ticket in slots.claims(store.view(tx.at), one):
-            choices = _of_reservation(store.view(tx.at), one)
-            if choices is None or not _grant(store, tx, ticket.id, choices, one.time.ends_at):
+    """Grant the tickets that draw on reservations, before any other."""
+    for reservation in slots.reservations_with_slots(store.view(tx.at)):
+        for ticket in slots.claiming_tickets(store.view(tx.at), reservation):
+            choices = _choose_for_reservation(store.view(tx.at), reservation)
+            if choices is None or not _grant(
+                store, tx, ticket.id, choices, reservation.time.ends_at
+            ):
                 break
 
 
-def _of_reservation(view: PoolView, one: InForce) -> Sequence[Choice] | None:
-    """Where its next lease goes now; None: its slot is not empty yet."""
-    if one.row.shape == FULL:
-        return next((gpu.whole for gpu in slots.free_whole(view, one.row.course, but=one)), None)
-    return slots.choose(view, one)
+def _choose_for_reservation(
+    view: PoolView, reservation: ReservationInForce
+) -> Sequence[Choice] | None:
+    """Return the slices for a reservation's next lease; None if its slot is not empty yet."""
+    if reservation.row.shape == FULL:
+        return next(
+            (
+                gpu.whole
+                for gpu in slots.free_whole_gpus(
+                    view, reservation.row.course, except_for=reservation
+                )
+            ),
+            None,
+        )
+    return slots.choose_next(view, reservation)
 
 
 def _serve_queue(store: Store, tx: Transaction) -> None:
-    """Those who want slices, in order; if nothing has room, nobody's turn need be worked out."""
+    """Grant waiting tickets for slices, in the order of the queue."""
     view = store.view(tx.at)
     queued = [ticket for ticket in view.queued if ticket.shape != FULL]
-    wanted = {(profiles(ticket.shape), ticket.course) for ticket in queued}
-    if not wanted or not queue.any_fits(wanted, slots.open_gpus(view)):
+    requests = {(profiles(ticket.shape), ticket.course) for ticket in queued}
+    if not requests or not queue.any_fits(requests, slots.open_gpus(view)):
         return
-    waiting = queue.without_slot(view)  # the order of one moment, whoever is served
+    waiting = queue.servable_without_slot(view)  # one order for the whole pass
     while waiting:
         view = store.view(tx.at)
         grant = queue.first_that_fits(waiting, slots.open_gpus(view), view)
         if grant is None:
             return
         _grant(store, tx, grant.ticket, grant.choices)
-        waiting = tuple(one for one in waiting if one.ticket != grant.ticket)
+        waiting = tuple(ticket for ticket in waiting if ticket.id != grant.ticket)
 
 
 def _grant_whole_gpus(store: Store, tx: Transaction, claimants_with_slot: Iterable[int]) -> None:
     view = store.view(tx.at)
     if not any(ticket.shape == FULL for ticket in view.queued):
         return
-    for one in queue.served(view) if any(gpu.is_free_whole for gpu in view.gpus.values()) else ():
-        if one.profiles == (FULL,) and one.ticket not in claimants_with_slot:
-            free = slots.free_whole(store.view(tx.at), one.course)
-            any(_grant(store, tx, one.ticket, gpu.whole) for gpu in free)  # the first it may have
+    if not any(gpu.is_free_whole for gpu in view.gpus.values()):
+        return
+    for ticket in queue.servable_tickets(view):
+        if ticket.profiles == (FULL,) and ticket.id not in claimants_with_slot:
+            for gpu in slots.free_whole_gpus(store.view(tx.at), ticket.course):
+                if _grant(store, tx, ticket.id, gpu.whole):
+                    break
 
 
-# -- made before anybody asks ---------------------------------------------------------------------
+# -- slices made in advance -----------------------------------------------------------------------
 
 
 def _prepare_reserved_slots(store: Store, tx: Transaction) -> None:
-    """The slices on reserved slots that have emptied, so that nobody waits for them."""
+    """Make slices on empty reserved slots, so that the class does not wait for them."""
     for row, slot in slots.slots_with_reservation(store.view(tx.at)):
         gpu = store.view(tx.at).gpus[slot.gpu]
-        if tx.at >= gpu.unprepared_until and _may_be_made(gpu, slot):
-            free = [one for one in gpu.slices if one.state == SliceState.FREE]
-            in_the_way = [one for one in free if clash(gpu.placed(one), slot.placed)]
+        if tx.at >= gpu.unprepared_until and _is_missing(gpu, slot):
+            free = [slice_row for slice_row in gpu.slices if slice_row.state == SliceState.FREE]
+            in_the_way = [
+                slice_row for slice_row in free if clash(gpu.placed(slice_row), slot.placed)
+            ]
             choice = Choice(slot.gpu, slot.placed.profile, slot.placed.placement)
-            _prepare(store, tx, in_the_way, [choice], f"for reservation {row.id}")
+            _recut(store, tx, in_the_way, [choice], f"for reservation {row.id}")
 
 
-def _may_be_made(gpu: GpuSnapshot, slot: Slot) -> bool:
-    """Whether the slot is empty, and its slice not there."""
+def _is_missing(gpu: GpuSnapshot, slot: Slot) -> bool:
+    """Whether a slot is empty and its slice does not exist yet."""
     state = gpu.occupancy
     if gpu.row.state != GPU_OK or state is None or not state.usable:
         return False
@@ -189,22 +211,22 @@ def _may_be_made(gpu: GpuSnapshot, slot: Slot) -> bool:
 
 
 def prepare_for_layouts(store: Store, tx: Transaction) -> None:
-    """Free slices that no layout wants go; those that it lacks are made where there is room."""
+    """Destroy free slices that layouts do not have, and make those that they lack."""
     for gpu in store.view(tx.at).gpus.values():
         is_usable = gpu.occupancy is not None and gpu.occupancy.usable
         if gpu.layout and is_usable and tx.at >= gpu.unprepared_until:
             rows, todo = {row.id: row for row in gpu.slices}, gpu.change()
-            removes = [rows[item.number] for item in todo.removes]
+            removes = [rows[change.number] for change in todo.removes]
             makes = [Choice(gpu.uuid, slot.profile, slot.placement) for slot in todo.ready]
-            _prepare(store, tx, removes, makes, f"for layout {gpu.layout}")
+            _recut(store, tx, removes, makes, f"for layout {gpu.layout}")
 
 
-def _prepare(
-    store: Store, tx: Transaction, removes: list[SliceRow], makes: list[Choice], what: str
+def _recut(
+    store: Store, tx: Transaction, removes: list[SliceRow], makes: list[Choice], purpose: str
 ) -> None:
-    """Free slices are destroyed, and others made for nobody yet."""
+    """Destroy free slices, and make others that are not leased yet."""
     for row in removes:
-        scrub(tx, row, f"recut {what}", remake=False)
+        scrub(tx, row, f"recut {purpose}", remake=False)
     for choice in makes:
         row = new_slice(store, tx, choice)
-        tx.put(row, reason=f"cut {what}")
+        tx.put(row, reason=f"cut {purpose}")

@@ -1,10 +1,10 @@
-"""Tickets: asked for, attended, taken, given up, and the ways they end.
+"""Tickets: requested, attended, taken, cancelled, and expired.
 
-A request gets a position in the queue, or the slices in this very step.  Whether it may be asked
-for is decided in `queue.offers`, and who is next in `grant`.
+A request gets a position in the queue, or its slices in the same step.  `queue.offers` decides
+whether a shape may be asked for, and `grant` who is next.
 
-A server that runs without a GPU while its ticket waits attends the ticket by asking: the position
-is kept for as long as it asks, however many browsers are closed and services restarted meanwhile.
+A server that runs without a GPU while its ticket waits attends the ticket by asking for its status:
+it keeps its position as long as it asks, whatever browsers close and services restart meanwhile.
 """
 
 from collections.abc import Collection
@@ -17,24 +17,24 @@ from miglab_api.tickets import TicketRequest, TicketState, TicketView, borrower_
 from miglab_api.wording import duration, lab_in_words
 from miglab_pool.leases import grant as grants
 from miglab_pool.leases import views as pool_views
-from miglab_pool.leases.transactions import lease_answer
+from miglab_pool.leases.transactions import full_view
 from miglab_pool.leases.waste import count_waste, with_waste
 from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.ledger.rows import LeaseRow, TicketRow
 from miglab_pool.queue import offers
-from miglab_pool.queue.order import ANSWER_S, ASIDE_S, answer_by, expires_at, waits_until
+from miglab_pool.queue.order import ANSWER_S, ASIDE_S, answer_deadline, expiry_time, wait_deadline
 from miglab_pool.refused import Refused
 from miglab_pool.state.placement import clash
 from miglab_pool.state.slices import scrub, withdraw
 from miglab_pool.state.store import Store, Subject, locked
 
 OPEN = (TicketState.WAITING, TicketState.OFFERED, TicketState.ASIDE)
-NO_NEW_ONES = frozenset({"paused", "gpus-unknown"})
-"""Refusals of what is new; who has a ticket keeps it."""
+ONLY_FOR_NEW = frozenset({"paused", "gpus-unknown"})
+"""Refusals that concern new tickets only; existing ones are kept."""
 
-Answer = tuple[TicketRow, Refused | None]
-_ANSWER, _ASIDE = duration(ANSWER_S), duration(ASIDE_S)
-_KEPT = f"Your place is kept for {_ASIDE}: return to the queue when you are back."
+TicketOrRefusal = tuple[TicketRow, Refused | None]
+_ANSWER_TIME, _ASIDE_TIME = duration(ANSWER_S), duration(ASIDE_S)
+_POSITION_KEPT = f"Your place is kept for {_ASIDE_TIME}: return to the queue when you are back."
 _UNATTENDED = (
     "You lost your position because your waiting page and server were gone. "
     "Start again to rejoin the queue."
@@ -42,69 +42,69 @@ _UNATTENDED = (
 
 
 class _NotFreeError(Exception):
-    """Undoes a request that would have to wait, and what leaving the queue let others have."""
+    """Rolls a request back that would have to wait, with all grants that it made possible."""
 
 
 class Tickets(Subject):
     """See the module."""
 
-    def _answer(self, row: TicketRow) -> TicketView:
+    def _view(self, row: TicketRow) -> TicketView:
         return pool_views.ticket_view(self.store.current, row)
 
     @locked
     def find(self, number: int) -> TicketView:
-        """One ticket, waiting or over, without keeping its position.
+        """Return a ticket, waiting or over, without attending it.
 
         Raises:
-            Refused: there is none.
+            Refused: there is no such ticket.
         """
-        return self._answer(self.store.find(TicketRow, number))
+        return self._view(self.store.find(TicketRow, number))
 
     @locked
     def of_server(self, user: str, server: str) -> int | None:
-        """The number of the ticket that a server has; None if it has none."""
-        ticket = of_server(self.store, user, server)
+        """Return the number of a server's live ticket; None if it has none."""
+        ticket = server_ticket(self.store, user, server)
         return ticket.id if ticket is not None else None
 
     @locked
     def request(self, request: TicketRequest) -> TicketView:
-        """A position in the queue: the one this server has for this shape and course, or a new one.
+        """Return the server's ticket for this shape and course, or put a new one in the queue.
 
-        Asking for another shape gives up the old position (or offer); ``only_if_free`` only
-        if the other is granted in the same step.
+        A request for another shape cancels the old ticket or offer; with ``only_if_free``, only if
+        the new one is granted in the same step.
 
         Raises:
             Refused: with the reason, which is in the ledger too.
         """
         if request.only_if_free:
-            ticket, refusal = _at_once(self.store, request)
+            ticket, refusal = _request_if_free(self.store, request)
         else:
             with self.store.write() as tx:
-                ticket, refusal = _asked(self.store, tx, request)
+                ticket, refusal = _request_ticket(self.store, tx, request)
         if refusal is not None:
             raise refusal
-        self._ask_after_old_holder(request)
-        return self._answer(ticket)
+        self._suspect_old_holder(request)
+        return self._view(ticket)
 
-    def _ask_after_old_holder(self, request: TicketRequest) -> None:
-        """A server that asks again has ended: look whether its last holder is gone, now."""
+    def _suspect_old_holder(self, request: TicketRequest) -> None:
+        """Have the last holder of a server that asks again checked: it has probably ended."""
         for lease in self.store.state.leases.values():
             if (lease.user, lease.server) == (request.user, request.server) and lease.is_held:
                 self.store.suspects.add(lease.id)
 
     @locked
     def attend(self, number: int) -> TicketView:
-        """Keep the position, and see how the ticket stands."""
-        return self._answer(_attended(self.store, self.store.find(TicketRow, number)))
+        """Attend a ticket, so that it keeps its position, and return it."""
+        return self._view(_attend(self.store, self.store.find(TicketRow, number)))
 
     @locked
     def take(self, number: int) -> LeaseView:
-        """Accept the offer.  The slices exist; asking again gives the same lease.
+        """Accept the offer of a ticket and return its lease; repeating it returns the same lease.
 
         Raises:
-            Refused: there is no offer (any more).
+            Refused: there is no offer, or no longer.
         """
-        # Waits for no disk: what a power cut undoes is offered again.
+        # Not durable: what a power cut undoes is offered again.
         with self.store.write() as tx:
             ticket = self.store.find(TicketRow, number)
             lease = self.store.state.leases.get(ticket.lease or 0)
@@ -113,49 +113,51 @@ class Tickets(Subject):
                 lease = replace(lease, taken_at=tx.at)
                 tx.put(lease)
             elif ticket.state != TicketState.TAKEN or lease is None:
-                raise Refused("not-offered", _why_not_taken(ticket))
+                raise Refused("not-offered", _describe_missing_offer(ticket))
         return pool_views.lease_view(self.store.current, lease)
 
     @locked
-    def cancel(self, number: int, by: str, reason: str = "") -> TicketView:
-        """Leave the queue, or give up the offer; a ticket that is over stays as it is."""
+    def cancel(self, number: int, actor: str, reason: str = "") -> TicketView:
+        """Cancel a waiting or offered ticket; a ticket that is over stays as it is."""
         with self.store.write() as tx:
             ticket = self.store.find(TicketRow, number)
             if ticket.state in OPEN:
                 message = reason or "The ticket was cancelled."
                 state = TicketState.CANCELLED
-                ticket = end(self.store, tx, ticket, state, "cancelled", message, by)
-        return self._answer(ticket)
+                ticket = end_ticket(self.store, tx, ticket, state, "cancelled", message, actor)
+        return self._view(ticket)
 
     @locked
-    def server_status(self, user: str, server: str, known: int | None = None) -> ServerStatus:
-        """What a server holds and waits for; asking keeps its position.
+    def server_status(
+        self, user: str, server: str, known_ticket: int | None = None
+    ) -> ServerStatus:
+        """Return what a server holds and waits for, and attend its ticket.
 
-        ``known`` is a ticket it had before, told once more if there is no other.
+        ``known_ticket`` is an earlier ticket of the server, returned if it has no live one.
         """
-        lease = _held(self.store, user, server)
-        ticket = _attended_of(self.store, user, server, known)
+        lease = _attached_lease(self.store, user, server)
+        ticket = _attend_server_ticket(self.store, user, server, known_ticket)
         borrower = borrower_of(server)
-        borrowed = _held(self.store, user, borrower)
-        borrowing = of_server(self.store, user, borrower)
+        borrowed = _attached_lease(self.store, user, borrower)
+        borrowing = server_ticket(self.store, user, borrower)
         return ServerStatus(
-            lease=None if lease is None else lease_answer(self.store, lease),
-            ticket=None if ticket is None else self._answer(ticket),
-            borrowed=None if borrowed is None else lease_answer(self.store, borrowed),
-            borrowing=None if borrowing is None else self._answer(borrowing),
+            lease=None if lease is None else full_view(self.store, lease),
+            ticket=None if ticket is None else self._view(ticket),
+            borrowed=None if borrowed is None else full_view(self.store, borrowed),
+            borrowing=None if borrowing is None else self._view(borrowing),
             people=lab_in_words(offers.headcount(self.store.current)),
         )
 
     @locked
     def end_outside(self, user: str, server: str, courses: Collection[str]) -> None:
-        """End what a server waits for in a course that its student has left.
+        """Cancel a server's ticket of a course that its student has left.
 
         Args:
             user: the student.
             server: the server's name.
-            courses: those that the student is in now.
+            courses: the courses that the student is in now.
         """
-        ticket = of_server(self.store, user, server)
+        ticket = server_ticket(self.store, user, server)
         if ticket is None or ticket.state not in OPEN or ticket.course in courses:
             return
         message = (
@@ -164,50 +166,53 @@ class Tickets(Subject):
             "your instructor."
         )
         with self.store.write() as tx:
-            end(self.store, tx, ticket, TicketState.CANCELLED, "not-in-course", message)
+            end_ticket(self.store, tx, ticket, TicketState.CANCELLED, "not-in-course", message)
 
     @locked
-    def cancel_of_server(self, user: str, server: str, by: str) -> TicketView:
-        """Remove a server's ticket or offer.
+    def cancel_of_server(self, user: str, server: str, actor: str) -> TicketView:
+        """Cancel a server's ticket or offer.
 
         Raises:
-            Refused: it has none.
+            Refused: the server has none.
         """
-        ticket = of_server(self.store, user, server)
+        ticket = server_ticket(self.store, user, server)
         if ticket is None or ticket.state not in OPEN:
             raise Refused("unknown-ticket", "This server is not waiting for a slice.", 404)
-        return self.cancel(ticket.id, by, "The student left the queue in JupyterLab.")
+        return self.cancel(ticket.id, actor, "The student left the queue in JupyterLab.")
 
     @locked
     def requeue(self, user: str, server: str, number: int, courses: Collection[str]) -> TicketView:
-        """Join the queue once more for what a ticket of this server, now over, had asked for.
+        """Join the queue once more for the shape of an earlier ticket of this server.
 
         Args:
             user: the student.
             server: the server's name.
-            number: the ticket's.
-            courses: those that the student is in now.
+            number: the number of the ticket, which is over.
+            courses: the courses that the student is in now.
 
         Raises:
-            Refused: it never had that ticket, holds a slice, has left the course, or what
-                `request` refuses.
+            Refused: the server never had that ticket or holds a slice, its student has left the
+                course, or `request` refuses.
         """
-        before = _own_over(self.store, user, server, number, courses)
-        asked = TicketRequest(user=user, server=server, course=before.course, shape=before.asked)
-        return self.request(asked)
+        before = _find_ended_ticket(self.store, user, server, number, courses)
+        request = TicketRequest(user=user, server=server, course=before.course, shape=before.asked)
+        return self.request(request)
 
     @locked
     def alternatives(self, number: int) -> list[ShapeOffer]:
-        """What who waits could have at once instead, by leaving the queue; empty: nothing."""
+        """Return the shapes that a waiting ticket could have at once by leaving the queue."""
         ticket = self.store.find(TicketRow, number)
-        return offers.instead(self.store.current, ticket) if ticket.is_queued else []
+        return offers.alternatives(self.store.current, ticket) if ticket.is_queued else []
 
 
-def _at_once(store: Store, asked: TicketRequest) -> Answer:
-    """Asked for, and granted by the rule for all, in one step; else everything stays as it was."""
+def _request_if_free(store: Store, request: TicketRequest) -> TicketOrRefusal:
+    """Request a ticket that is granted in the same step, by the usual rules, or refused.
+
+    If it is refused, everything else stays as it was.
+    """
     try:
         with store.write(durable=True) as tx:
-            ticket, refusal = _asked(store, tx, asked)
+            ticket, refusal = _request_ticket(store, tx, request)
             if refusal is None:
                 grants.grant_all(store, tx)
                 ticket = store.state.tickets[ticket.id]
@@ -216,60 +221,64 @@ def _at_once(store: Store, asked: TicketRequest) -> Answer:
             return ticket, refusal
     except _NotFreeError:
         with store.write() as tx:
-            refusal = _not_free(ticket.shape, of_server(store, asked.user, asked.server))
-            return _new(store, tx, asked, ticket.shape, refusal), refusal
+            refusal = _not_free_refusal(
+                ticket.shape, server_ticket(store, request.user, request.server)
+            )
+            return _new_ticket(store, tx, request, ticket.shape, refusal), refusal
 
 
-def _not_free(shape: str, kept: TicketRow | None) -> Refused:
-    if kept is None:
+def _not_free_refusal(shape: str, waiting_ticket: TicketRow | None) -> Refused:
+    if waiting_ticket is None:
         return Refused("not-free", f"{shape} is not free now. Ask for it to join the queue.")
-    what = "position in the queue" if kept.lease is None else kept.shape
-    return Refused("not-free", f"{shape} is no longer free. You keep your {what}.")
+    kept_position = (
+        "position in the queue" if waiting_ticket.lease is None else waiting_ticket.shape
+    )
+    return Refused("not-free", f"{shape} is no longer free. You keep your {kept_position}.")
 
 
-def _asked(store: Store, tx: Transaction, asked: TicketRequest) -> Answer:
+def _request_ticket(store: Store, tx: Transaction, request: TicketRequest) -> TicketOrRefusal:
     view = store.view(tx.at)
-    shape, refusal = offers.judge(view, asked)
-    ticket = of_server(store, asked.user, asked.server)
-    may_stay = refusal is None or refusal.reason in NO_NEW_ONES
-    if may_stay and ticket is not None and _is_same(ticket, asked, shape):
-        return still_waiting(store, tx, ticket), None
-    refusal = refusal or offers.why_not_now(view, asked, shape, ticket)
+    shape, refusal = offers.judge_request(view, request)
+    ticket = server_ticket(store, request.user, request.server)
+    may_stay = refusal is None or refusal.reason in ONLY_FOR_NEW
+    if may_stay and ticket is not None and _asks_for_same(ticket, request, shape):
+        return confirm_waiting(store, tx, ticket), None
+    refusal = refusal or offers.refusal_for_user(view, request, shape, ticket)
     if refusal is not None and store.disk_full:
         raise refusal  # unwritten: what room there is belongs to leases that end
     if refusal is None and ticket is not None:
         message = "You asked for another shape, so this request left the queue."
-        end(store, tx, ticket, TicketState.CANCELLED, "replaced", message, ticket.user)
-    return _new(store, tx, asked, shape, refusal), refusal
+        end_ticket(store, tx, ticket, TicketState.CANCELLED, "replaced", message, ticket.user)
+    return _new_ticket(store, tx, request, shape, refusal), refusal
 
 
-def _is_same(ticket: TicketRow, asked: TicketRequest, shape: str) -> bool:
-    mine = (ticket.course, ticket.shape, ticket.purpose)
-    return mine == (asked.course, shape, asked.purpose)
+def _asks_for_same(ticket: TicketRow, request: TicketRequest, shape: str) -> bool:
+    current = (ticket.course, ticket.shape, ticket.purpose)
+    return current == (request.course, shape, request.purpose)
 
 
-def _new(
-    store: Store, tx: Transaction, asked: TicketRequest, shape: str, refusal: Refused | None
+def _new_ticket(
+    store: Store, tx: Transaction, request: TicketRequest, shape: str, refusal: Refused | None
 ) -> TicketRow:
     ticket = TicketRow(
         id=store.ledger.new_id("ticket"),
-        user=asked.user,
-        server=asked.server,
-        course=asked.course,
+        user=request.user,
+        server=request.server,
+        course=request.course,
         shape=shape,
-        asked=asked.shape,
+        asked=request.shape,
         state=TicketState.WAITING if refusal is None else TicketState.REFUSED,
         created_at=tx.at,
         attended_at=tx.at,
         reason="" if refusal is None else refusal.reason,
         message="" if refusal is None else refusal.message,
-        purpose=asked.purpose.value,
+        purpose=request.purpose.value,
     )
-    tx.put(ticket, asked.user, ticket.message)
+    tx.put(ticket, request.user, ticket.message)
     return ticket
 
 
-def _why_not_taken(ticket: TicketRow) -> str:
+def _describe_missing_offer(ticket: TicketRow) -> str:
     if ticket.state in (TicketState.WAITING, TicketState.ASIDE):
         return f"Ticket {ticket.id} still waits; there is nothing to take yet."
     if ticket.state == TicketState.TAKEN:
@@ -277,39 +286,39 @@ def _why_not_taken(ticket: TicketRow) -> str:
     return f"Ticket {ticket.id} is {ticket.state}: {ticket.message}"
 
 
-def _attended(store: Store, ticket: TicketRow) -> TicketRow:
-    """Somebody still wants it.  In memory only: after a restart every grace begins anew."""
+def _attend(store: Store, ticket: TicketRow) -> TicketRow:
+    """Record that a ticket is attended; in memory only, as a restart begins every grace anew."""
     is_open = ticket.state in (TicketState.WAITING, TicketState.OFFERED)
     return store.state.attend(ticket, store.now()) if is_open else ticket
 
 
-def _held(store: Store, user: str, server: str) -> LeaseRow | None:
-    """The live lease that this server was attached to; one only granted is still an offer."""
+def _attached_lease(store: Store, user: str, server: str) -> LeaseRow | None:
+    """Return the live lease that a server is attached to, if any; a granted one is only offered."""
     for lease in store.state.leases.values():
         if (lease.user, lease.server) == (user, server) and lease.holder:
             return lease
     return None
 
 
-def _attended_of(
-    store: Store, user: str, server: str, known: int | None = None
+def _attend_server_ticket(
+    store: Store, user: str, server: str, known_ticket: int | None = None
 ) -> TicketRow | None:
-    """The ticket of this server, which keeps its position by this; also one that is being moved to.
+    """Attend the live ticket of a server and return it.
 
-    Where there is none, the one that the server names as ``known`` is told once more, so that it
-    learns how that one ended.
+    If there is none, return its earlier ticket ``known_ticket``, so that the server learns how that
+    one ended.
     """
-    ticket = of_server(store, user, server)
+    ticket = server_ticket(store, user, server)
     if ticket is not None:
-        return _attended(store, ticket)
-    before = None if known is None else store.ledger.find(TicketRow, known)
-    if before is None or (before.user, before.server) != (user, server):
+        return _attend(store, ticket)
+    earlier = None if known_ticket is None else store.ledger.find(TicketRow, known_ticket)
+    if earlier is None or (earlier.user, earlier.server) != (user, server):
         return None
-    return _never_used(before) if before.state == TicketState.TAKEN else before
+    return _as_never_attached(earlier) if earlier.state == TicketState.TAKEN else earlier
 
 
-def _never_used(ticket: TicketRow) -> TicketRow:
-    """A ticket that was taken for a server that then did not come, as its student sees it."""
+def _as_never_attached(ticket: TicketRow) -> TicketRow:
+    """Return a taken ticket as expired, since its server did not attach in time."""
     message = (
         "Your server did not restart in time, so the slice went to the next student. "
         "Ask again to rejoin the queue."
@@ -317,14 +326,14 @@ def _never_used(ticket: TicketRow) -> TicketRow:
     return replace(ticket, state=TicketState.EXPIRED, reason="never-attached", message=message)
 
 
-def _own_over(
+def _find_ended_ticket(
     store: Store, user: str, server: str, number: int, courses: Collection[str]
 ) -> TicketRow:
-    """A ticket that this server once had, to be asked for again; courses: the student's now."""
+    """Return an earlier ticket of a server that may be requested again; else refuse."""
     ticket = store.find(TicketRow, number)
     if (ticket.user, ticket.server) != (user, server):
         raise Refused("unknown-ticket", f"This server never had ticket {number}.", 404)
-    if _held(store, user, server) is not None:
+    if _attached_lease(store, user, server) is not None:
         raise Refused("already-done", "This server holds a slice; release it first.")
     if ticket.course not in courses:
         message = f"You are not in the course {ticket.course}."
@@ -332,11 +341,11 @@ def _own_over(
     return ticket
 
 
-# -- found, still waiting, over -------------------------------------------------------------------
+# -- the life of a ticket -----------------------------------------------------------------------
 
 
-def of_server(store: Store, user: str, server: str) -> TicketRow | None:
-    """The live ticket of a server; one that was taken counts until its holder is attached."""
+def server_ticket(store: Store, user: str, server: str) -> TicketRow | None:
+    """Return the live ticket of a server; a taken one counts until its holder is attached."""
     for ticket in store.state.tickets.values():
         if (ticket.user, ticket.server) != (user, server):
             continue
@@ -348,102 +357,106 @@ def of_server(store: Store, user: str, server: str) -> TicketRow | None:
     return None
 
 
-def still_waiting(store: Store, tx: Transaction, ticket: TicketRow) -> TicketRow:
-    """Its student asked for the same again: that answers whether they wait, and ends being aside.
+def confirm_waiting(store: Store, tx: Transaction, ticket: TicketRow) -> TicketRow:
+    """Record that the student still waits, since they asked for the same again.
 
-    The age stays, and with it the position among those who have used as much.
+    A ticket that had left the queue for a while returns.  The ticket keeps its age.
     """
     ticket = store.state.attend(ticket, tx.at)
-    is_asked = answer_by(store.settings, store.started_at, ticket, tx.at) is not None
+    is_asked = answer_deadline(store.settings, store.started_at, ticket, tx.at) is not None
     if is_asked or ticket.state == TicketState.ASIDE:
-        waits = replace(ticket, state=TicketState.WAITING, since=tx.at, reason="", message="")
-        ticket = replace(waits, attended_at=tx.at)
+        waiting_ticket = replace(
+            ticket, state=TicketState.WAITING, since=tx.at, reason="", message=""
+        )
+        ticket = replace(waiting_ticket, attended_at=tx.at)
         tx.put(ticket, ticket.user, "still waiting")
     return ticket
 
 
-def end(
+def end_ticket(
     store: Store,
     tx: Transaction,
     ticket: TicketRow,
     state: TicketState,
     reason: str,
     message: str,
-    by: str = "pool",
+    actor: str = "pool",
 ) -> TicketRow:
-    """End a ticket that was not taken up, or put it aside, and the lease that it was granted."""
+    """End a ticket that was not taken, or put it aside, and withdraw the lease granted to it."""
     tx.afterwards.append(lambda: store.unserved(state.value, reason))
     lease = store.state.leases.get(ticket.lease or 0)
-    ticket = with_waste(store, tx, ticket, reason, by)
+    ticket = with_waste(store, tx, ticket, reason, actor)
     ticket = replace(ticket, state=state, reason=reason, message=message)
     if state is TicketState.ASIDE:
         ticket = replace(ticket, lease=None, offered_at=None, next_at=None, since=tx.at)
-    tx.put(ticket, by, message)
+    tx.put(ticket, actor, message)
     if lease is not None and lease.state == LeaseState.GRANTED:
-        withdraw(store, tx, lease, LeaseState.EXPIRED, by, reason)
+        withdraw(store, tx, lease, LeaseState.EXPIRED, actor, reason)
     return ticket
 
 
-def requeue(store: Store, tx: Transaction, lease: LeaseRow, reason: str) -> None:
-    """The granted slices came to nothing: the ticket waits on, at its old position.
+def requeue_granted(store: Store, tx: Transaction, lease: LeaseRow, reason: str) -> None:
+    """Withdraw a granted lease; its ticket waits on at its old position.
 
-    One that was taken cannot: its spawner holds the lease's number and will be told by attach.
+    A taken ticket cannot wait on: its spawner has the lease's number, and attach will refuse it.
     """
     ticket = store.state.tickets.get(lease.ticket or 0)
     if ticket is not None and ticket.state in (TicketState.WAITING, TicketState.OFFERED):
-        again = replace(ticket, state=TicketState.WAITING, lease=None, offered_at=None, since=tx.at)
-        tx.put(again, reason=reason)
+        waiting_ticket = replace(
+            ticket, state=TicketState.WAITING, lease=None, offered_at=None, since=tx.at
+        )
+        tx.put(waiting_ticket, reason=reason)
     withdraw(store, tx, lease, LeaseState.EXPIRED, "pool", reason)
 
 
 def drop_grants(
-    store: Store, tx: Transaction, gpu: str, reason: str, *, is_made_too: bool = False
+    store: Store, tx: Transaction, gpu: str, reason: str, *, with_existing: bool = False
 ) -> None:
-    """A GPU takes no lease now: whoever was to get a slice there waits on.
+    """Withdraw the leases granted on a GPU that takes no lease now; their tickets wait on.
 
     Args:
         store: the pool.
         tx: the transaction.
-        gpu: its UUID.
-        reason: why.
-        is_made_too: also who was granted a slice that is there, and has not attached to it.
+        gpu: the UUID of the GPU.
+        reason: why it takes no lease, for the ledger.
+        with_existing: whether leases whose slice exists are withdrawn too.
     """
     for row in list(store.state.on_gpu[gpu].values()):
         lease = store.state.leases.get(row.lease or 0)
         if lease is None or lease.state != LeaseState.GRANTED:
             continue
-        if is_made_too or row.state == SliceState.MAKING:
-            requeue(store, tx, lease, reason)
+        if with_existing or row.state == SliceState.MAKING:
+            requeue_granted(store, tx, lease, reason)
 
 
 def drop_blocked(store: Store, tx: Transaction, gpu: str) -> None:
-    """Give up slices still to be made where nothing will make room: who wanted them waits on."""
+    """Give up slices to be made whose placement will not become free; their tickets wait on."""
     rows = list(store.state.on_gpu[gpu].values())
-    fixed = [row for row in rows if row.state in (SliceState.FOREIGN, SliceState.QUARANTINED)]
+    obstacles = [row for row in rows if row.state in (SliceState.FOREIGN, SliceState.QUARANTINED)]
     for row in rows:
         if row.state != SliceState.MAKING:
             continue
-        is_blocked = any(clash(store.placed(row), store.placed(other)) for other in fixed)
+        is_blocked = any(clash(store.placed(row), store.placed(other)) for other in obstacles)
         if not is_blocked and not store.has_lost(gpu):
             continue
         reason = f"slice {row.id} cannot be made: something is in its way on {gpu}"
         lease = store.state.leases.get(row.lease or 0)
         if lease is not None:
-            requeue(store, tx, lease, reason)
+            requeue_granted(store, tx, lease, reason)
         scrub(tx, store.state.slices[row.id], reason, remake=False)
 
 
-def expire(store: Store, tx: Transaction) -> None:
-    """End what has outlived its limit: unattended tickets, untaken offers, unattached grants.
+def expire_overdue(store: Store, tx: Transaction) -> None:
+    """End what is overdue: unattended tickets, offers that nobody took, grants never attached.
 
-    Who may still come back, because nobody answered or took an offer, steps aside instead.
+    A ticket whose student may come back, having missed a question or an offer, is put aside.
     """
     for ticket in list(store.state.tickets.values()):
-        ends = expires_at(store.settings, store.started_at, ticket)
-        if ends is not None and tx.at >= ends:
-            overdue = _overdue_borrow if ticket.is_borrow else _overdue
-            state, reason, message = overdue(store, ticket, tx.at)
-            end(store, tx, ticket, state, reason, message)
+        expires_at = expiry_time(store.settings, store.started_at, ticket)
+        if expires_at is not None and tx.at >= expires_at:
+            outcome = _overdue_borrow_outcome if ticket.is_borrow else _overdue_outcome
+            state, reason, message = outcome(store, ticket, tx.at)
+            end_ticket(store, tx, ticket, state, reason, message)
     for lease in list(store.state.leases.values()):
         limit_s = store.settings.pool.attach_s
         if lease.taken_at is None or lease.state != LeaseState.GRANTED:
@@ -453,22 +466,26 @@ def expire(store: Store, tx: Transaction) -> None:
             withdraw(store, tx, lease, LeaseState.EXPIRED, "pool", "never-attached")
 
 
-def _overdue(store: Store, ticket: TicketRow, at: float) -> tuple[TicketState, str, str]:
+def _overdue_outcome(store: Store, ticket: TicketRow, at: float) -> tuple[TicketState, str, str]:
     if ticket.state == TicketState.ASIDE:
-        return TicketState.EXPIRED, "aside-too-long", f"You did not return within {_ASIDE}."
+        return TicketState.EXPIRED, "aside-too-long", f"You did not return within {_ASIDE_TIME}."
     if ticket.state == TicketState.OFFERED:
-        offered = f"A {ticket.shape} was offered to you and not taken in time."
-        return TicketState.ASIDE, "offer-expired", f"{offered} {_KEPT}"
+        explanation = f"A {ticket.shape} was offered to you and not taken in time."
+        return TicketState.ASIDE, "offer-expired", f"{explanation} {_POSITION_KEPT}"
     if ticket.lease is not None:
-        never = f"It was your turn, and the {ticket.shape} could not be created in time."
-        return TicketState.ASIDE, "never-made", f"{never} {_KEPT}"
-    if at >= waits_until(store.settings, store.started_at, ticket):
-        asked = f"You were asked whether you still wait, and did not answer within {_ANSWER}."
-        return TicketState.ASIDE, "not-answered", f"{asked} {_KEPT}"
+        explanation = f"It was your turn, and the {ticket.shape} could not be created in time."
+        return TicketState.ASIDE, "never-made", f"{explanation} {_POSITION_KEPT}"
+    if at >= wait_deadline(store.settings, store.started_at, ticket):
+        explanation = (
+            f"You were asked whether you still wait, and did not answer within {_ANSWER_TIME}."
+        )
+        return TicketState.ASIDE, "not-answered", f"{explanation} {_POSITION_KEPT}"
     return TicketState.EXPIRED, "unattended", _UNATTENDED
 
 
-def _overdue_borrow(store: Store, ticket: TicketRow, at: float) -> tuple[TicketState, str, str]:
+def _overdue_borrow_outcome(
+    store: Store, ticket: TicketRow, at: float
+) -> tuple[TicketState, str, str]:
     if ticket.state == TicketState.OFFERED:
         message = "The slices were offered, and not taken in time. Measure again."
         return TicketState.EXPIRED, "offer-expired", message

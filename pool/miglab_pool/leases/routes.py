@@ -1,6 +1,6 @@
-"""Tickets and leases over HTTP: asked for, waited for, taken, attached, extended, released.
+"""The HTTP routes of tickets and leases, from the request to the release.
 
-The status of a server, for the spawner: its lease, its ticket, the alternatives to waiting.
+The spawner also reads here what a server holds and waits for, and the alternatives to waiting.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ from miglab_pool.pool import Pool
 
 POSITION_REST_S = 0.2
 
-SaidUserId = Annotated[str, Query(max_length=USER_ID_MAX)]
+UserIdParameter = Annotated[str, Query(max_length=USER_ID_MAX)]
 
 router = APIRouter(prefix="/api", responses=REFUSED)
 
@@ -63,12 +63,12 @@ async def wait_for(
     runner: Runner,
     wait_s: Annotated[float, Query(ge=0, le=LONGEST_POLL_S)] = 0.0,
 ) -> TicketView:
-    """The ticket, attended; answers when its state or position changes, or after ``wait_s``."""
-    first = await runner.decide(lambda pool: _looked_after(pool, principal, ticket_id))
+    """Return a ticket, attended, when its state or position changes, or after ``wait_s``."""
+    first = await runner.decide(lambda pool: _attend_if_own(pool, principal, ticket_id))
     if not _attends(principal, first):
         return first
     if wait_s > 0 and first.state is TicketState.WAITING:
-        return await _changed(runner, first, wait_s)
+        return await _wait_for_change(runner, first, wait_s)
     return first
 
 
@@ -100,7 +100,7 @@ def _attends(principal: Principal, ticket: TicketView) -> bool:
     return principal.is_spawner or principal.is_user(ticket.user)
 
 
-def _looked_after(pool: Pool, principal: Principal, ticket_id: int) -> TicketView:
+def _attend_if_own(pool: Pool, principal: Principal, ticket_id: int) -> TicketView:
     ticket = (
         None if principal.is_spawner else ticket_for(pool, principal, ticket_id, Right.SEE_NAMES)
     )
@@ -109,30 +109,29 @@ def _looked_after(pool: Pool, principal: Principal, ticket_id: int) -> TicketVie
     return ticket
 
 
-async def _changed(runner: PoolRunner, first: TicketView, wait_s: float) -> TicketView:
-    """Wait until the ticket differs from ``first``; in the queue, by the snapshot alone.
+async def _wait_for_change(runner: PoolRunner, first: TicketView, wait_s: float) -> TicketView:
+    """Wait until a ticket differs from ``first``, by the snapshot alone while it is in the queue.
 
-    The first estimate is news, later ones are told with the next answer.
-
-    A new state is told at once.  A new position moves everybody behind it too: each is told after
-    `POSITION_REST_S` for each ticket still in front, so that a long line is no herd.
+    A new state is returned at once.  A first estimate and a new position are returned after
+    `POSITION_REST_S` for each ticket still in front, so that a long queue does not answer all its
+    clients at the same moment; later estimates come with the next answer.
     """
     loop = asyncio.get_running_loop()
-    began = loop.time()
+    started_at = loop.time()
     while True:
-        seen = runner.notifier.version
-        now = (await runner.waiting()).get(first.id)
-        if now is None:  # being served, or over
-            now = await runner.decide(lambda pool: pool.tickets.find(first.id))
-        if now.state != first.state:
-            return now
-        is_new = first.estimate is None and now.estimate is not None
-        is_moved = now.position != first.position or is_new
-        rest_s = POSITION_REST_S * (now.position or 0) if is_moved else wait_s
-        left_s = began + min(wait_s, rest_s) - loop.time()
+        seen_version = runner.notifier.version
+        current = (await runner.waiting()).get(first.id)
+        if current is None:  # being served, or over
+            current = await runner.decide(lambda pool: pool.tickets.find(first.id))
+        if current.state != first.state:
+            return current
+        is_new = first.estimate is None and current.estimate is not None
+        is_moved = current.position != first.position or is_new
+        rest_s = POSITION_REST_S * (current.position or 0) if is_moved else wait_s
+        left_s = started_at + min(wait_s, rest_s) - loop.time()
         if left_s <= 0 or runner.notifier.closed:
-            return now
-        await runner.notifier.beyond(seen, left_s)
+            return current
+        await runner.notifier.beyond(seen_version, left_s)
 
 
 @router.get("/server")
@@ -141,7 +140,7 @@ async def server_status(
     runner: Runner,
     user: Annotated[str, Query(min_length=1, max_length=USER_MAX)],
     server: Annotated[str, Query(max_length=SERVER_MAX)] = "",
-    user_id: SaidUserId = "",
+    user_id: UserIdParameter = "",
 ) -> ServerStatus:
     """What a server has and waits for; asking keeps its position in the queue."""
 
@@ -163,9 +162,9 @@ async def leases(
     principal: MaySeeNames,
     runner: Runner,
     user: Annotated[str | None, Query(max_length=USER_MAX)] = None,
-    user_id: SaidUserId = "",
+    user_id: UserIdParameter = "",
 ) -> list[LeaseView]:
-    """The live leases, or one user's, as far as the principal may see whose they are."""
+    """Return the live leases, or one user's, as far as the principal may see their users."""
     if (
         user is not None
         and not principal.is_user(user)
@@ -174,8 +173,10 @@ async def leases(
         raise DeniedError(403, "forbidden", "You can see your own leases only.")
     if principal.is_spawner and user is not None:
         await runner.decide(lambda pool: pool.people.tell(user_id, user))
-    found = await runner.look(lambda pool: pool.leases.live(user))
-    return [one for one in found if principal.may(Right.SEE_NAMES, one.course, one.user)]
+    live_leases = await runner.look(lambda pool: pool.leases.live(user))
+    return [
+        lease for lease in live_leases if principal.may(Right.SEE_NAMES, lease.course, lease.user)
+    ]
 
 
 @router.get("/leases/{lease_id}")
@@ -223,8 +224,8 @@ async def extend(
     """Ask for more time; staff give more than a holder may take, into nothing that is reserved."""
 
     def decision(pool: Pool) -> LeaseView:
-        found = lease_for(pool, principal, lease_id, Right.EXTEND)
-        if principal.is_user(found.user):
+        lease = lease_for(pool, principal, lease_id, Right.EXTEND)
+        if principal.is_user(lease.user):
             return pool.leases.extend(lease_id, request.by_s, principal.by)
         return pool.staff.extend(
             lease_id, request.by_s, principal.by, request.reason, request.expected

@@ -1,7 +1,6 @@
-"""Rows as the messages that leave the pool, and leases in use as the reclaimer looks at them.
+"""The wire models of leases, tickets, slices and GPUs, and leases as the reclaimer judges them.
 
-Names are all in: who may see them is the service's to decide.  Until when a lease is guaranteed,
-and by how much it may be extended, is worked out on the way.
+The wire models name their users; the HTTP routes redact them for each principal.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,21 +10,21 @@ from miglab_api.gpus import GpuView, PoolSnapshot, ReservedSlot, SliceState, Sli
 from miglab_api.leases import LeaseState, LeaseView, LeaseWarning, WarningKind
 from miglab_api.staff import is_holder
 from miglab_api.tickets import TicketState, TicketView
-from miglab_pool.leases.rules import Asked, hours_left_s, longest_s
+from miglab_pool.leases.rules import SliceClaim, longest_guarantee_s, slice_hours_left_s
 from miglab_pool.ledger.rows import LeaseRow, SliceRow, TicketRow
 from miglab_pool.queue import offers
 from miglab_pool.queue import order as queue
 from miglab_pool.queue.needs import others_waiting
 from miglab_pool.queue.offers import headcount
-from miglab_pool.queue.order import answer_by, expires_at
-from miglab_pool.reservations import promises, slots
+from miglab_pool.queue.order import answer_deadline, expiry_time
+from miglab_pool.reservations import guarantees, slots
 from miglab_pool.state.view import GpuSnapshot, PoolView, once
 
-LEAST_S = 60.0  # an extension by less is not worth a click
+LEAST_EXTENSION_S = 60.0  # a shorter extension is not offered
 
 
 def slice_view(view: PoolView, row: SliceRow) -> SliceView:
-    """One slice."""
+    """Return the wire model of a slice."""
     return _slice_view(view.facts[row.gpu], row, "")
 
 
@@ -51,29 +50,29 @@ def _slice_view(gpu: GpuSnapshot, row: SliceRow, blocks_layout: str) -> SliceVie
 
 @once
 def gpu_view(gpu: GpuSnapshot) -> GpuView:
-    """One GPU with its slices, lowest start first."""
-    on_gpu = sorted(gpu.slices, key=lambda item: (item.start, item.id))
-    leaving, row = _leaving(gpu), gpu.row
+    """Return the wire model of a GPU with its slices, lowest start first."""
+    on_gpu = sorted(gpu.slices, key=lambda row: (row.start, row.id))
+    blocked_layouts, row = _layouts_blocked_by(gpu), gpu.row
     return GpuView.of(
         row,
         index=row.idx,
-        reason=row.reason or _why_not_now(gpu),
+        reason=row.reason or _describe_unavailable(gpu),
         course=gpu.course,
         layout=gpu.layout,
-        slices=tuple(_slice_view(gpu, item, leaving.get(item.id, "")) for item in on_gpu),
+        slices=tuple(_slice_view(gpu, s, blocked_layouts.get(s.id, "")) for s in on_gpu),
     )
 
 
-def _leaving(gpu: GpuSnapshot) -> dict[int, str]:
-    """The slices for which its layout has no place."""
+def _layouts_blocked_by(gpu: GpuSnapshot) -> dict[int, str]:
+    """Return the GPU's layout by each slice that the layout has no place for."""
     if not gpu.layout:
         return {}
     todo = gpu.change()
-    return {item.number: gpu.layout for item in (*todo.drains, *todo.removes)}
+    return {change.number: gpu.layout for change in (*todo.drains, *todo.removes)}
 
 
-def _why_not_now(gpu: GpuSnapshot) -> str:
-    """Why a GPU that answers takes no lease."""
+def _describe_unavailable(gpu: GpuSnapshot) -> str:
+    """Return why a GPU that answers takes no lease; empty if it takes leases."""
     if gpu.has_lost:
         return "takes no new lease until the servers whose slices are gone have ended"
     if not gpu.is_whole or gpu.slices:
@@ -88,18 +87,18 @@ def _why_not_now(gpu: GpuSnapshot) -> str:
 
 
 def ticket_view(view: PoolView, row: TicketRow) -> TicketView:
-    """A ticket with its position."""
+    """Return the wire model of a ticket, with its position and wait estimate."""
     positions = queue.positions(view) if row.state == TicketState.WAITING else {}
     position = positions.get(row.id)
-    estimate = None if position is None else offers.told(view, row.id)
+    estimate = None if position is None else offers.current_estimate(view, row.id)
     return TicketView.of(
         row,
         position=position,
         waiting=len(positions),
-        expires_at=expires_at(view.settings, view.started_at, row),
-        answer_by=answer_by(view.settings, view.started_at, row, view.at),
+        expires_at=expiry_time(view.settings, view.started_at, row),
+        answer_by=answer_deadline(view.settings, view.started_at, row, view.at),
         lease=None if row.state == TicketState.WAITING else row.lease,
-        message=row.message or queue.why_waits(view, row),
+        message=row.message or queue.wait_reason(view, row),
         is_next=row.is_queued and row.next_at is not None,
         estimate=estimate,
     )
@@ -108,7 +107,7 @@ def ticket_view(view: PoolView, row: TicketRow) -> TicketView:
 def full_lease_view(
     view: PoolView, row: LeaseRow, rows: Sequence[SliceRow] | None = None
 ) -> LeaseView:
-    """As `lease_view`, with who waits for it, and by how much it may be extended."""
+    """Return `lease_view` with how many wait for the lease and by how much it may be extended."""
     most_s = extension_limit_s(view, row) if row.is_held else None
     return lease_view(view, row, rows, others_waiting(view, row), most_s)
 
@@ -120,22 +119,22 @@ def lease_view(
     others_wait: int = 0,
     extension_s: float | None = None,
 ) -> LeaseView:
-    """A lease with its slices.
+    """Return the wire model of a lease with its slices.
 
     Args:
         view: the pool.
         row: the lease.
-        rows: its slices, also those that are gone; None: those that are not.
-        others_wait: how many wait for what it would free.
-        extension_s: what one extension may add, if reservations allow less than the settings.
+        rows: its slices, including destroyed ones; None: those that exist.
+        others_wait: how many tickets wait for what it would free.
+        extension_s: the most that one extension may add; None: as much as the settings allow.
     """
     most_s = view.settings.pool.extension_s if extension_s is None else extension_s
     rows = view.slices_of(row) if rows is None else rows
     return LeaseView.of(
         row,
         ledger=view.ledger,
-        uuids=tuple(item.uuid for item in rows if item.uuid is not None),
-        slices=tuple(slice_view(view, item) for item in rows) if row.is_live else (),
+        uuids=tuple(s.uuid for s in rows if s.uuid is not None),
+        slices=tuple(slice_view(view, s) for s in rows) if row.is_live else (),
         release_requested_at=row.releasing_at,
         is_given_back=row.releasing_at is not None and is_holder(row.warn_by, row.user, row.server),
         goes_on=row.warn_kind == WarningKind.NEEDED and row.warn_by == "reclaimer",
@@ -158,8 +157,8 @@ def _warning(view: PoolView, row: LeaseRow) -> LeaseWarning | None:
     )
 
 
-def _reserved(view: PoolView) -> tuple[ReservedSlot, ...]:
-    """What is set aside now for reservations."""
+def _reserved_slots(view: PoolView) -> tuple[ReservedSlot, ...]:
+    """Return the slots that are reserved now."""
     return tuple(
         ReservedSlot(
             reservation=row.id,
@@ -174,58 +173,62 @@ def _reserved(view: PoolView) -> tuple[ReservedSlot, ...]:
 
 @once
 def snapshot(view: PoolView) -> PoolSnapshot:
-    """The pool at the view's moment; only the GPUs that changed are drawn again."""
+    """Return the pool at the view's moment; only GPUs that changed are worked out again."""
     gpus = (gpu_view(gpu) for gpu in view.gpus.values())
     return PoolSnapshot(
         at=view.at,
         simulated=view.simulated,
         gpus=tuple(sorted(gpus, key=lambda gpu: (gpu.index, gpu.uuid))),
         waiting=tuple(ticket_view(view, view.tickets[number]) for number in queue.positions(view)),
-        reserved_slots=_reserved(view),
+        reserved_slots=_reserved_slots(view),
         paused=view.paused,
         people=headcount(view),
     )
 
 
-def guaranteed_until(view: PoolView, lease: LeaseRow) -> float:
-    """Until when it is guaranteed if its server is attached now: no later than at the grant."""
-    lasts_s, left_s = longest_s(view.settings, lease), slice_hours_s(view, lease)
+def guarantee_end_at_attach(view: PoolView, lease: LeaseRow) -> float:
+    """Return until when a lease is guaranteed if its server attaches now.
+
+    That is no later than was set at the grant.
+    """
+    lasts_s = longest_guarantee_s(view.settings, lease)
+    left_s = remaining_slice_hours_s(view, lease)
     by_quota = view.at + (lasts_s if left_s is None else min(lasts_s, left_s))
     drawn_until = slots.drawn_until(view).get(lease.id, 0.0)
     return min(lease.guaranteed_until, max(by_quota, drawn_until))
 
 
-def slice_hours_s(view: PoolView, lease: LeaseRow) -> float | None:
-    """How long the slice-hours of a lease's student last, seconds; None: no limit."""
+def remaining_slice_hours_s(view: PoolView, lease: LeaseRow) -> float | None:
+    """Return how many seconds the slice-hours of a lease's student last; None: no limit."""
     size = sum(row.size for row in view.slices_of(lease))
-    asked = Asked(lease.user, lease.course, lease.server, size)
-    return hours_left_s(view.settings.quotas, asked, view.usage.all, view.at)
+    claim = SliceClaim(lease.user, lease.course, lease.server, size)
+    return slice_hours_left_s(view.settings.quotas, claim, view.usage.uses, view.at)
 
 
 @once
 def extension_limit_s(view: PoolView, lease: LeaseRow) -> float:
-    """The most that one extension adds to a lease now, seconds; 0 for none.
+    """Return the most seconds that one extension may add to a lease now; 0 for none.
 
-    What is reserved may leave less than an extension's length, or nothing.
+    Reservations may leave less than the settings allow, or nothing.
     """
     longest_s = view.settings.pool.extension_s
     if not view.reservations:
         return longest_s
     begins = max(lease.guaranteed_until, view.at)
-    most_s = promises.extension_limit(view, lease, begins + longest_s).until - begins
-    return most_s if most_s >= LEAST_S else 0.0
+    most_s = guarantees.extension_limit(view, lease, begins + longest_s).until - begins
+    return most_s if most_s >= LEAST_EXTENSION_S else 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
-    """A lease in use.
+class LeaseCase:
+    """A lease in use, as the reclaimer judges it.
 
     Attributes:
         lease: with its slices, their memory and processes as last read.
         held_since: when its server was attached, seconds since the epoch.
-        keepalives: how often "I am still here" was said since work was last seen.
-        keepalive_until: until when the last of these counts.
-        end_reason: why it ends at its own end, where that is not its length.
+        keepalives: how often the student said "I am still here" since work was last seen.
+        keepalive_until: until when the last keepalive counts.
+        end_reason: why it ends at its set end, if not because its time is up.
     """
 
     lease: LeaseView
@@ -236,24 +239,24 @@ class Case:
 
     @property
     def processes(self) -> int | None:
-        """How many processes are on its slices; None if one cannot be read."""
-        return _sum(item.processes for item in self.lease.slices)
+        """The number of processes on its slices; None if one cannot be read."""
+        return _sum_if_known(s.processes for s in self.lease.slices)
 
     @property
     def memory_used_mib(self) -> int | None:
         """Memory in use on its slices; None if one cannot be read."""
-        return _sum(item.memory_used_mib for item in self.lease.slices)
+        return _sum_if_known(s.memory_used_mib for s in self.lease.slices)
 
     @property
     def activity_pct(self) -> float | None:
-        """How busy the busiest of its slices is, percent; None if none tells."""
-        told = (item.activity_pct for item in self.lease.slices)
-        return max((share for share in told if share is not None), default=None)
+        """The activity of its busiest slice, percent; None if none can be read."""
+        readings = (s.activity_pct for s in self.lease.slices)
+        return max((share for share in readings if share is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
-    """What was seen of a lease since it was told last, seconds."""
+class ActivitySpan:
+    """For how long a lease was seen active, idle or unknown since the last report, seconds."""
 
     lease: int
     active_s: float = 0.0
@@ -261,8 +264,8 @@ class Spent:
     unknown_s: float = 0.0
 
 
-def _sum(figures: Iterable[int | None]) -> int | None:
-    """Their sum if there are any and all are known."""
-    found = list(figures)
-    known = [figure for figure in found if figure is not None]
-    return sum(known) if found and len(known) == len(found) else None
+def _sum_if_known(figures: Iterable[int | None]) -> int | None:
+    """Return the sum of figures; None if there are none or one is unknown."""
+    all_figures = list(figures)
+    known_figures = [figure for figure in all_figures if figure is not None]
+    return sum(known_figures) if all_figures and len(known_figures) == len(all_figures) else None

@@ -1,6 +1,6 @@
-"""What the pool's rows say of the future: gathers a `Scene`, keeps what came of it.
+"""Gathers the input of the wait estimates from the pool's rows, and records their result.
 
-The working out takes long and needs no lock; looking and keeping are short and hold it.
+The simulation itself takes long and needs no lock; gathering and recording are short and hold it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,14 +15,21 @@ from miglab_pool.gpu.shapes import profiles
 from miglab_pool.ledger.rows import FULL, GPU_OK, LeaseRow, SliceRow
 from miglab_pool.queue import offers
 from miglab_pool.queue import order as queue
-from miglab_pool.queue.estimate import Holding, Lately, Scene
-from miglab_pool.queue.rules import DAY_S, HOUR_S, Asker, Use, WaitEstimates, Waiting
+from miglab_pool.queue.estimate import Holding, RecentHistory, SimulationInput
+from miglab_pool.queue.rules import (
+    DAY_S,
+    HOUR_S,
+    EstimateKey,
+    LeaseUse,
+    WaitEstimates,
+    WaitingTicket,
+)
 from miglab_pool.reservations import slots
 from miglab_pool.state.placement import GpuOccupancy
 from miglab_pool.state.view import PoolView
 
 MOST_QUEUED = 60  # further back, a student is told only the position
-LATELY = 200  # leases that history is made of
+MOST_HISTORY = 200  # leases that history is made of
 SOON_S = 0.0  # what is being scrubbed or made anew is free in seconds
 
 WHOLE = Profile(FULL, -1, -1, 0, 1, 0, 0, 1, (0,))
@@ -30,65 +37,74 @@ WHOLE_GPU = Geometry(1, (WHOLE,))
 WHOLE_PLACE = Placed(WHOLE, Placement(0, 1))
 
 
-def look(view: PoolView) -> Scene:
-    """What the next estimates are made from."""
+def gather_input(view: PoolView) -> SimulationInput:
+    """Return what the next estimates are simulated from."""
     claimants_with_slot = slots.claimants_with_slot(view)
-    queued = tuple(one for one in queue.served(view) if one.ticket not in claimants_with_slot)
+    queued = tuple(
+        ticket for ticket in queue.servable_tickets(view) if ticket.id not in claimants_with_slot
+    )
     shapes = () if len(queued) > MOST_QUEUED else offers.offered_shapes(view)
-    return Scene(
+    return SimulationInput(
         queued=queued[:MOST_QUEUED],
-        gpus=(*slots.open_gpus(view), *_whole(view)),
+        gpus=(*slots.open_gpus(view), *_whole_gpus(view)),
         holdings=tuple(_holdings(view, view.at)),
-        lately=_lately(view, view.at),
+        history=_recent_history(view, view.at),
         usage=queue.fair_share_usage(view),
         lease_s=view.settings.pool.lease_s + view.settings.reclaim.warning_s,
         borrow_s=view.settings.pool.borrow_s,
         longest_wait_s=view.settings.pool.longest_wait_s,
-        asking=frozenset(profiles(str(shape)) for shape in shapes),
+        prospective=frozenset(profiles(str(shape)) for shape in shapes),
     )
 
 
-def shown(now: float, found: Mapping[Asker, WaitEstimate], before: WaitEstimates) -> WaitEstimates:
-    """What came of a scene, to be remembered beside what each ticket was told first."""
-    due: dict[Asker, float] = {
-        one: before.due.get(one, now + said.high_s)
-        for one, said in found.items()
-        if isinstance(one, int)
+def record_estimates(
+    now: float, estimates: Mapping[EstimateKey, WaitEstimate], before: WaitEstimates
+) -> WaitEstimates:
+    """Return new estimates, with the end of each ticket's wait as it was first estimated."""
+    due: dict[EstimateKey, float] = {
+        key: before.due.get(key, now + estimate.high_s)
+        for key, estimate in estimates.items()
+        if isinstance(key, int)
     }
-    return WaitEstimates(now, found, due)
+    return WaitEstimates(now, estimates, due)
 
 
-def is_news(before: WaitEstimates, now: WaitEstimates) -> bool:
-    """Whether a reader would see another figure."""
+def differ_in_minutes(before: WaitEstimates, now: WaitEstimates) -> bool:
+    """Whether the estimates differ in minutes, so that a reader would see another figure."""
     return _in_minutes(before) != _in_minutes(now)
 
 
-def _in_minutes(estimates: WaitEstimates) -> dict[Asker, tuple[int, int]]:
-    said = estimates.of.items()
-    return {one: (round(it.low_s / 60), round(it.high_s / 60)) for one, it in said}
+def _in_minutes(estimates: WaitEstimates) -> dict[EstimateKey, tuple[int, int]]:
+    return {
+        key: (round(estimate.low_s / 60), round(estimate.high_s / 60))
+        for key, estimate in estimates.of.items()
+    }
 
 
 # -- the scene ------------------------------------------------------------------------------------
 
 
-def _whole(view: PoolView) -> Iterator[GpuOccupancy]:
-    """The GPUs with MIG off, as if each could be cut into one slice."""
+def _whole_gpus(view: PoolView) -> Iterator[GpuOccupancy]:
+    """Yield the GPUs whose MIG mode is off, each as a geometry of a single slice."""
     for gpu in view.gpus.values():
         if gpu.is_whole:
             live = () if gpu.is_free_whole else (WHOLE_PLACE,)
-            fixed = () if gpu.slices else live
+            immovable = () if gpu.slices else live
             usable, course = gpu.row.state == GPU_OK, gpu.course
-            yield GpuOccupancy(gpu.uuid, WHOLE_GPU, live, (), usable, fixed, course=course)
+            yield GpuOccupancy(gpu.uuid, WHOLE_GPU, live, (), usable, immovable, course=course)
 
 
 def _holdings(view: PoolView, at: float) -> Iterator[Holding]:
-    """All that will become free: leases, what is reserved, and what is cleared or made."""
+    """Yield all that will become free: leases, reserved slots, and slices in the making."""
     for lease in view.leases.values():
         yield _holding(view, lease, at)
     for row in view.slices.values():
         if row.lease is None and row.state in (SliceState.SCRUBBING, SliceState.MAKING):
             yield Holding(tuple(_slices(view, [row])), 0.0, SOON_S)
-    ends_s = {one.row.id: one.time.ends_at - at for one in slots.reserving(view)}
+    ends_s = {
+        reservation.row.id: reservation.time.ends_at - at
+        for reservation in slots.reservations_with_slots(view)
+    }
     for reserved, slot in slots.slots_with_reservation(view):
         yield Holding(((slot.gpu, slot.placed),), 0.0, ends_s[reserved.id])
 
@@ -101,14 +117,14 @@ def _holding(view: PoolView, lease: LeaseRow, at: float) -> Holding:
     if lease.reclaim_at is not None and lease.warn_kind != WarningKind.IDLE:
         left_s = max(0.0, lease.reclaim_at - at)
         return Holding(slices, age_s, left_s, is_borrow=lease.is_borrow)
-    end_s = _left_s(replace(lease, reclaim_at=None).frees_at(view.settings), at)
+    end_s = _remaining_s(replace(lease, reclaim_at=None).frees_at(view.settings), at)
     more_s = lease.extensions_left(view.settings) * view.settings.pool.extension_s
     last_end_s = None if end_s is None else end_s + more_s
-    idle_end_s = _left_s(lease.reclaim_at, at)
+    idle_end_s = _remaining_s(lease.reclaim_at, at)
     return Holding(slices, age_s, last_end_s, idle_end_s, lease.is_borrow)
 
 
-def _left_s(ends_at: float | None, at: float) -> float | None:
+def _remaining_s(ends_at: float | None, at: float) -> float | None:
     return None if ends_at in (None, inf) else max(0.0, ends_at - at)
 
 
@@ -120,33 +136,35 @@ def _slices(view: PoolView, rows: list[SliceRow]) -> Iterator[tuple[str, Placed]
             yield row.gpu, view.placed(row)
 
 
-def _lately(view: PoolView, at: float) -> Lately:
-    uses = [use for use in view.usage.all if use.began is not None]
-    over = sorted((use for use in uses if use.ended is not None), key=lambda use: use.ended or 0.0)
-    recent = sorted(uses, key=lambda use: use.began or 0.0)[-LATELY:]
-    return Lately(
+def _recent_history(view: PoolView, at: float) -> RecentHistory:
+    uses = [use for use in view.usage.uses if use.began_at is not None]
+    over = sorted(
+        (use for use in uses if use.ended_at is not None), key=lambda use: use.ended_at or 0.0
+    )
+    recent = sorted(uses, key=lambda use: use.began_at or 0.0)[-MOST_HISTORY:]
+    return RecentHistory(
         lasted_s=_lengths(use for use in over if not use.is_borrow),
         borrowed_s=_lengths(use for use in over if use.is_borrow),
-        comers=tuple(_comer(use) for use in recent),
-        every_s=_every_s(recent, at),
+        arrivals=tuple(_arrival(use) for use in recent),
+        interval_s=_arrival_interval_s(recent, at),
     )
 
 
-def _lengths(over: Iterable[Use]) -> tuple[float, ...]:
-    """Of the last ones; shortest first."""
-    lately = list(over)[-LATELY:]
-    return tuple(sorted((use.ended or 0) - (use.began or 0) for use in lately))
+def _lengths(over: Iterable[LeaseUse]) -> tuple[float, ...]:
+    """Return how long the last leases that are over lasted, shortest first."""
+    recent = list(over)[-MOST_HISTORY:]
+    return tuple(sorted((use.ended_at or 0) - (use.began_at or 0) for use in recent))
 
 
-def _comer(use: Use) -> Waiting:
-    asked, is_borrow = profiles(use.shape), use.is_borrow
-    return Waiting(0, asked, 0.0, use.course, use.user, size=use.size, is_borrow=is_borrow)
+def _arrival(use: LeaseUse) -> WaitingTicket:
+    names, is_borrow = profiles(use.shape), use.is_borrow
+    return WaitingTicket(0, names, 0.0, use.course, use.user, size=use.size, is_borrow=is_borrow)
 
 
-def _every_s(uses: list[Use], at: float) -> float | None:
-    """The mean time between two starts: of this hour if there were some, else of this day."""
+def _arrival_interval_s(uses: list[LeaseUse], at: float) -> float | None:
+    """Return the mean time between starts of the last hour, or of the last day if they were few."""
     for window_s in (HOUR_S, DAY_S):
-        starts = sum((use.began or 0.0) > at - window_s for use in uses)
+        starts = sum((use.began_at or 0.0) > at - window_s for use in uses)
         if starts > 2:
             return window_s / starts
     return None

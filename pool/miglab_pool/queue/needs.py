@@ -1,14 +1,14 @@
-"""Who waits for what a lease would free, and which open leases end because of it.  Reads only.
+"""Needs: who waits for what a lease would free, and which open leases end for it.  Reads only.
 
 A ticket waits for a lease if one of its slices could lie where the lease's slices lie now, beside
-everything else that is leased; and the first in the queue, if its hold lies there.  So does a class
-whose reservation has a slot there: it counts as one more.  It is worked out once for all leases.
+everything else that is leased.  The first in the queue also waits for it if its hold lies there,
+and a class if its reservation has a slot there; the class counts as one.
 
 A need is the first ticket in the queue's order that nothing free serves and whose student is there
-(`waste` says more), and a slot that is reserved now.  For one need the fewest open leases end that
-make room: of equally few those that are idle longest, then those that are open longest.  What ends
-anyway, and who is warned for a need already, costs nothing: so nobody else is warned until it is
-served, and who is not named any more keeps the lease.
+(`waste` says more), or a slot that is reserved now.  For a need, the fewest open leases end that
+make room: of equally few those that are idle longest, then those that are open longest.  Leases
+that end anyway or are warned for a need already cost nothing.  So no further holder is warned until
+the need is met, and a holder whose lease is no longer chosen keeps it.
 """
 
 from collections import Counter, defaultdict
@@ -31,21 +31,21 @@ LOST = (
     "Documents open in JupyterLab are saved; what is in memory and what still runs are lost. Your "
     "server goes on without a GPU."
 )
-TRIED = 32  # of the places of a shape's first slice; those of the others follow from it
+MOST_TRIED = 32  # placements of a shape's first slice; those of the others follow from it
 WHOLE = {FULL: (1,)}
 
-_Numbers = frozenset[int]
-Rank = Callable[[_Numbers], tuple[int, int, list[int]]]
+_LeaseIds = frozenset[int]
+EndingCost = Callable[[_LeaseIds], tuple[int, int, list[int]]]
 
 
 @dataclass(frozen=True)
 class SliceNeed:
-    """Slices that somebody is to have now.
+    """Slices that a ticket or a reservation is to have now.
 
     Attributes:
-        course: whose.
-        profiles: of each slice.
-        reason: who needs them, in words for those whose leases end.
+        course: the course that gets them.
+        profiles: the profile of each slice.
+        reason: who needs them, in words for the holders of the leases that end.
     """
 
     course: str
@@ -54,50 +54,45 @@ class SliceNeed:
 
 
 @dataclass
-class _Ground:
-    """One GPU while room is looked for.
+class _GpuRoom:
+    """The room on one GPU while leases to end are chosen.
 
     Attributes:
         places: where each profile may lie, as `Placed.bits`.
         course: the only course that gets leases there; empty: every course.
-        taken: what does not become free, as bits.
-        open: the open leases that lie there, each with its bits.
+        occupied: what does not become free, as bits.
+        open: the open leases on the GPU, each with its bits.
     """
 
     places: Mapping[str, Sequence[int]]
     course: str
-    taken: int = 0
+    occupied: int = 0
     open: list[tuple[int, LeaseRow]] = field(default_factory=list)
 
 
-_Option = tuple[_Numbers, _Ground, int]
+_PlacementOption = tuple[_LeaseIds, _GpuRoom, int]
 
 
-def needs(view: PoolView) -> list[SliceNeed]:
-    """Who needs slices now that are not free; nobody while nothing is granted."""
+def slice_needs(view: PoolView) -> list[SliceNeed]:
+    """Return the needs that no free slices meet now; none while grants are paused."""
     if view.paused:
         return []
-    found = [
-        SliceNeed(one.row.course, (FULL,), _for_reservation(view, one.row, one.time.starts_at))
-        for one in slots.reserving(view)
-        if one.row.shape == FULL
-        for _ in range(one.left - len(slots.free_whole(view, one.row.course, one)))
-    ]
-    ticket = next((t for t in _without_room(view) if may_end_leases(view, t)), None)
+    needs = _whole_gpu_needs(view)
+    ticket = next((row for row in _tickets_without_room(view) if may_end_leases(view, row)), None)
     if ticket is None:
-        return found
+        return needs
     reason = f"The first in the queue needs room for {ticket.shape}, and nothing else is free."
-    return [*found, SliceNeed(ticket.course, profiles(ticket.shape), reason)]
+    return [*needs, SliceNeed(ticket.course, profiles(ticket.shape), reason)]
 
 
-def _without_room(view: PoolView) -> Iterator[TicketRow]:
-    """The tickets that nothing free serves, first in front."""
+def _tickets_without_room(view: PoolView) -> Iterator[TicketRow]:
+    """Yield the tickets that no free slices serve, in queue order."""
     has_slot = slots.claimants_with_slot(view)
     gpus = slots.open_gpus(view)
-    for waiting in queue.served(view):
-        ticket = view.tickets[waiting.ticket]
+    for waiting in queue.servable_tickets(view):
+        ticket = view.tickets[waiting.id]
         is_free = (
-            bool(slots.free_whole(view, ticket.course))
+            bool(slots.free_whole_gpus(view, ticket.course))
             if ticket.shape == FULL
             else place(waiting.profiles, own_first(gpus, ticket.course)) is not None
         )
@@ -106,19 +101,31 @@ def _without_room(view: PoolView) -> Iterator[TicketRow]:
 
 
 def is_made_room_for(view: PoolView, ticket: TicketRow) -> bool:
-    """Whether slices are granted to a ticket, or an open lease is ending for it."""
+    """Return whether slices are granted to a ticket, or an open lease is ending for it."""
     if ticket.lease is not None:
         return True
     is_ending = any(
         lease.state == LeaseState.RELEASING and lease.warn_kind == WarningKind.NEEDED
         for lease in view.leases.values()
     )
-    first = next(_without_room(view), None) if is_ending else None
+    first = next(_tickets_without_room(view), None) if is_ending else None
     return first is not None and first.id == ticket.id  # there or not by now
 
 
-def ending(view: PoolView, idle_s: Mapping[int, float]) -> dict[int, str]:
-    """The open leases that end for somebody, and why, in words for their holders.
+def _whole_gpu_needs(view: PoolView) -> list[SliceNeed]:
+    """Return a need for each whole GPU that a reservation in force still lacks."""
+    return [
+        SliceNeed(row.course, (FULL,), _reservation_reason(view, row, reservation.time.starts_at))
+        for reservation in slots.reservations_with_slots(view)
+        if (row := reservation.row).shape == FULL
+        for _ in range(
+            reservation.undrawn - len(slots.free_whole_gpus(view, row.course, reservation))
+        )
+    ]
+
+
+def leases_to_end(view: PoolView, idle_s: Mapping[int, float]) -> dict[int, str]:
+    """Choose the open leases that end for a need; return why each ends, for its holder.
 
     Args:
         view: the pool.
@@ -127,41 +134,47 @@ def ending(view: PoolView, idle_s: Mapping[int, float]) -> dict[int, str]:
     warning_s = view.settings.reclaim.warning_s
     if not any(_is_open(view, lease, warning_s) for lease in view.leases.values()):
         return {}
-    on_slots = _on_slots(view)
-    found, wanted = {number: f"{why} {LOST}" for number, why in on_slots.items()}, needs(view)
-    grounds = list(_grounds(view)) if wanted else []
-    rank = _rank(view, idle_s)
-    gone = frozenset(found)
-    for need in wanted:
-        own = sorted(
-            (one for one in grounds if one.course in ("", need.course)),
-            key=lambda one: one.course != need.course,
+    on_slots = _leases_on_reserved_slots(view)
+    reasons = {number: f"{reason} {LOST}" for number, reason in on_slots.items()}
+    needs = slice_needs(view)
+    gpu_rooms = list(_gpu_rooms(view)) if needs else []
+    rank = _ending_cost(view, idle_s)
+    ending = frozenset(reasons)
+    for need in needs:
+        rooms = sorted(
+            (room for room in gpu_rooms if room.course in ("", need.course)),
+            key=lambda room: room.course != need.course,
         )
-        room = _room(need.profiles, own, gone, rank)
-        for number in (room or gone) - gone:
-            found[number] = f"{need.reason} {LOST}"
-        gone |= room or gone
-    return found
+        leases = _make_room(need.profiles, rooms, ending, rank)
+        for number in (leases or ending) - ending:
+            reasons[number] = f"{need.reason} {LOST}"
+        ending |= leases or ending
+    return reasons
 
 
-def _on_slots(view: PoolView) -> dict[int, str]:
-    """The leases on slots that are reserved now that are open before a warning is over.
+def _leases_on_reserved_slots(view: PoolView) -> dict[int, str]:
+    """Return the leases on reserved slots that are open when a warning given now is over.
 
-    So whose guarantee ends just before the class is warned in time, and loses nothing of it.
+    Holders whose guarantee ends just before the class are thus warned in time, and keep their
+    lease to the end of the guarantee.
     """
-    found: dict[int, str] = {}
-    starts = {one.row.id: one.time.starts_at for one in slots.reserving(view)}
+    reasons: dict[int, str] = {}
+    starts = {
+        reservation.row.id: reservation.time.starts_at
+        for reservation in slots.reservations_with_slots(view)
+    }
     warning_s = view.settings.reclaim.warning_s
-    for row, slot in () if view.paused else slots.slots_with_reservation(view):
-        for item in view.gpus[slot.gpu].slices:
-            lease = view.leases.get(item.lease or 0)
-            lies_there = view.placed(item).bits & slot.placed.bits
+    for reservation, slot in () if view.paused else slots.slots_with_reservation(view):
+        for row in view.gpus[slot.gpu].slices:
+            lease = view.leases.get(row.lease or 0)
+            lies_there = view.placed(row).bits & slot.placed.bits
             if lease and lies_there and _is_open(view, lease, warning_s):
-                found[lease.id] = _for_reservation(view, row, starts[row.id])
-    return found
+                starts_at = starts[reservation.id]
+                reasons[lease.id] = _reservation_reason(view, reservation, starts_at)
+    return reasons
 
 
-def _for_reservation(view: PoolView, row: ReservationRow, starts_at: float) -> str:
+def _reservation_reason(view: PoolView, row: ReservationRow, starts_at: float) -> str:
     title = view.settings.courses[row.course].title if row.course in view.settings.courses else ""
     return f"It is reserved for {title or row.course} from {clock_time(starts_at, row.tz)} on."
 
@@ -170,177 +183,203 @@ def _for_reservation(view: PoolView, row: ReservationRow, starts_at: float) -> s
 
 
 def _is_open(view: PoolView, lease: LeaseRow, ahead_s: float = 0.0) -> bool:
-    """Whether it ends if somebody needs it so long from now; what is borrowed ends by itself."""
+    """Whether a lease will be open so long from now; a borrowed slice never counts as open."""
     is_used = lease.is_in_use and not lease.is_borrow
-    return is_used and lease.is_open_at(view.at + ahead_s) and not _goes(view, lease)
+    return is_used and lease.is_open_at(view.at + ahead_s) and not _ends_anyway(view, lease)
 
 
-def _goes(view: PoolView, lease: LeaseRow) -> bool:
-    """Whether it ends no later than one that is warned now would."""
+def _ends_anyway(view: PoolView, lease: LeaseRow) -> bool:
+    """Whether a lease ends no later than one that is warned now would."""
     if lease.state == LeaseState.RELEASING:
         return True
-    by = view.at + view.settings.reclaim.warning_s
+    warned_now_end_at = view.at + view.settings.reclaim.warning_s
     is_warned = lease.reclaim_at is not None and lease.warn_kind != WarningKind.NEEDED
-    return is_warned and (lease.reclaim_at or 0.0) <= by
+    return is_warned and (lease.reclaim_at or 0.0) <= warned_now_end_at
 
 
-def _grounds(view: PoolView) -> Iterator[_Ground]:
-    shut: dict[str, int] = {}
+def _gpu_rooms(view: PoolView) -> Iterator[_GpuRoom]:
+    """Yield the room on each GPU that takes leases."""
+    reserved_bits: dict[str, int] = {}
     for _, slot in slots.slots_with_reservation(view):
-        shut[slot.gpu] = shut.get(slot.gpu, 0) | slot.placed.bits
+        reserved_bits[slot.gpu] = reserved_bits.get(slot.gpu, 0) | slot.placed.bits
     for gpu in view.gpus.values():
         if not gpu.is_open or gpu.has_lost:
             continue
         if gpu.is_whole:
-            yield _filled(view, gpu, _Ground(WHOLE, gpu.course))
+            yield _with_leases(view, gpu, _GpuRoom(WHOLE, gpu.course))
         elif gpu.geometry is not None:
-            of_profiles = gpu.geometry.placements.items()
-            places = {name: [bits for bits, _ in found] for name, found in of_profiles}
-            yield _filled(view, gpu, _Ground(places, gpu.course, shut.get(gpu.uuid, 0)))
+            places = {
+                name: [bits for bits, _ in placements]
+                for name, placements in gpu.geometry.placements.items()
+            }
+            room = _GpuRoom(places, gpu.course, reserved_bits.get(gpu.uuid, 0))
+            yield _with_leases(view, gpu, room)
 
 
-def _filled(view: PoolView, gpu: GpuSnapshot, ground: _Ground) -> _Ground:
-    """The ground with what lies on its GPU and does not end anyway."""
-    is_promised = any(one.row.shape == FULL for one in slots.reserving(view)) and gpu.is_whole
+def _with_leases(view: PoolView, gpu: GpuSnapshot, room: _GpuRoom) -> _GpuRoom:
+    """Add the open leases on a GPU to its room, and the bits of what does not become free."""
+    reserves_whole = any(
+        reservation.row.shape == FULL for reservation in slots.reservations_with_slots(view)
+    )
+    is_promised = gpu.is_whole and reserves_whole
     ahead_s = view.settings.reclaim.warning_s if is_promised else 0.0
     for row in gpu.slices:
         lease = view.leases.get(row.lease or 0)
         bits = 1 if row.profile == FULL else view.placed(row).bits
         if lease is not None and _is_open(view, lease, ahead_s) and not row.is_fixed:
-            ground.open.append((bits, lease))
-        elif row.is_fixed or (lease is not None and not _goes(view, lease)):
-            ground.taken |= bits
-    return ground
+            room.open.append((bits, lease))
+        elif row.is_fixed or (lease is not None and not _ends_anyway(view, lease)):
+            room.occupied |= bits
+    return room
 
 
-def _rank(view: PoolView, idle_s: Mapping[int, float]) -> Rank:
-    """What ending leases costs: how many are warned anew, how many end, and which."""
+def _ending_cost(view: PoolView, idle_s: Mapping[int, float]) -> EndingCost:
+    """Return the cost of ending leases: how many are warned anew, how many end, and which."""
     rows = sorted(
         view.leases.values(),
         key=lambda row: (-idle_s.get(row.id, 0.0), row.guaranteed_until, row.id),
     )
     turn = {row.id: number for number, row in enumerate(rows)}
     warned = {row.id for row in rows if row.warn_kind == WarningKind.NEEDED}
-    return lambda leases: (len(leases - warned), len(leases), sorted(turn[one] for one in leases))
+    return lambda leases: (len(leases - warned), len(leases), sorted(turn[i] for i in leases))
 
 
-def _room(
-    names: Sequence[str], grounds: Sequence[_Ground], gone: _Numbers, rank: Rank, tried: int = TRIED
-) -> _Numbers | None:
-    """The leases that end so that all of these profiles have room; None if they cannot.
+def _make_room(
+    names: Sequence[str],
+    gpu_rooms: Sequence[_GpuRoom],
+    ending: _LeaseIds,
+    rank: EndingCost,
+    most_tried: int = MOST_TRIED,
+) -> _LeaseIds | None:
+    """Choose the leases to end so that all of these profiles have room; None if none suffice.
 
-    Each place of the first slice is tried, and those of the others are the best beside it.
+    Each placement of the first slice is tried; the others take the best placement beside it.
     """
     if not names:
-        return gone
-    options = sorted(_options(names[0], grounds, gone), key=lambda option: rank(option[0]))
-    rooms = []
-    for leases, ground, bits in options[:tried]:
-        ground.taken ^= bits
-        room = _room(names[1:], grounds, leases, rank, 1)
-        ground.taken ^= bits
-        if room is not None:
-            rooms.append(room)
+        return ending
+    options = sorted(
+        _placement_options(names[0], gpu_rooms, ending), key=lambda option: rank(option[0])
+    )
+    ways = []
+    for leases, gpu_room, bits in options[:most_tried]:
+        gpu_room.occupied ^= bits
+        ending_then = _make_room(names[1:], gpu_rooms, leases, rank, 1)
+        gpu_room.occupied ^= bits
+        if ending_then is not None:
+            ways.append(ending_then)
         if len(names) == 1:
             break
-    return min(rooms, key=rank, default=None)
+    return min(ways, key=rank, default=None)
 
 
-def _options(name: str, grounds: Iterable[_Ground], gone: _Numbers) -> Iterator[_Option]:
-    """Where a slice could lie, and which leases are gone then."""
-    for ground in grounds:
-        for bits in ground.places.get(name, ()):
-            if not bits & ground.taken:
-                on_it = {lease.id for held, lease in ground.open if held & bits}
-                yield gone | on_it, ground, bits
+def _placement_options(
+    name: str, gpu_rooms: Iterable[_GpuRoom], ending: _LeaseIds
+) -> Iterator[_PlacementOption]:
+    """Yield where a slice could lie, and which leases have to end for it."""
+    for gpu_room in gpu_rooms:
+        for bits in gpu_room.places.get(name, ()):
+            if not bits & gpu_room.occupied:
+                ending_there = {
+                    lease.id for lease_bits, lease in gpu_room.open if lease_bits & bits
+                }
+                yield ending | ending_there, gpu_room, bits
 
 
 # -- who waits for a lease ------------------------------------------------------------------------
 
 
 class Demand(NamedTuple):
-    """What is waited for.
+    """What waiting tickets and reservations ask for.
 
     Attributes:
-        wanted: who waits, how often, by profiles and course.
-        names: the profiles that are waited for.
-        first: who is the first in the queue.
-        held: the memory slices of what is held for the first, by GPU, as bits.
-        reserved: those of the reserved slots.
+        requests: how many tickets each user has waiting, by profiles and course.
+        names: the profiles that tickets wait for.
+        first: the user whose ticket is first in the queue.
+        hold_bits: the memory slices held for the first ticket, by GPU, as bits.
+        reserved_bits: the memory slices of the reserved slots, by GPU, as bits.
     """
 
-    wanted: Mapping[tuple[tuple[str, ...], str], Counter[str]]
+    requests: Mapping[tuple[tuple[str, ...], str], Counter[str]]
     names: frozenset[str]
     first: str
-    held: Mapping[str, int]
-    reserved: Mapping[str, int]
+    hold_bits: Mapping[str, int]
+    reserved_bits: Mapping[str, int]
 
 
 @once
 def demand(view: PoolView) -> Demand:
-    """What is waited for now."""
-    served = () if view.paused else queue.served(view)
-    wanted: defaultdict[tuple[tuple[str, ...], str], Counter[str]] = defaultdict(Counter)
-    for one in served:
-        wanted[one.profiles, one.course][one.user] += 1
-    first = next((one for one in served if one.profiles != (FULL,)), None)
-    reserved = (slot for _, slot in slots.slots_with_reservation(view))
+    """Return what waiting tickets and reservations ask for now."""
+    tickets = () if view.paused else queue.servable_tickets(view)
+    requests: defaultdict[tuple[tuple[str, ...], str], Counter[str]] = defaultdict(Counter)
+    for ticket in tickets:
+        requests[ticket.profiles, ticket.course][ticket.user] += 1
+    first = next((ticket for ticket in tickets if ticket.profiles != (FULL,)), None)
+    reserved_slots = (slot for _, slot in slots.slots_with_reservation(view))
     return Demand(
-        wanted,
-        frozenset(name for names, _ in wanted for name in names),
+        requests,
+        frozenset(name for names, _ in requests for name in names),
         first.user if first else "",
         _masks(queue.hold_for(first, view.occupancies)),
-        _masks(by_gpu(reserved)),
+        _masks(by_gpu(reserved_slots)),
     )
 
 
-def _masks(kept: Kept) -> dict[str, int]:
-    return {gpu: occupied_mask(tuple(places)) for gpu, places in kept.items()}
+def _masks(placements: Kept) -> dict[str, int]:
+    return {gpu: occupied_mask(tuple(places)) for gpu, places in placements.items()}
 
 
 def others_waiting(view: PoolView, lease: LeaseRow) -> int:
-    """How many tickets of other users wait for what this lease would free."""
-    asked, rows = demand(view), view.slices_of(lease)
-    if not lease.is_held or not (asked.wanted or asked.reserved):
+    """Return how many tickets of other users wait for what this lease would free."""
+    demanded, rows = demand(view), view.slices_of(lease)
+    if not lease.is_held or not (demanded.requests or demanded.reserved_bits):
         return 0
-    rooms = [(view.gpus[row.gpu].course, _names_there(view, row, rows, asked)) for row in rows]
+    wanted_on_slices = [
+        (view.gpus[row.gpu].course, _wanted_profiles_on(view, row, rows, demanded)) for row in rows
+    ]
     count = sum(
         users.total() - users[lease.user]
-        for (names, course), users in asked.wanted.items()
-        if any(whose in ("", course) and not there.isdisjoint(names) for whose, there in rooms)
+        for (names, course), users in demanded.requests.items()
+        if any(
+            owner in ("", course) and not wanted_profiles.isdisjoint(names)
+            for owner, wanted_profiles in wanted_on_slices
+        )
     )
-    is_first = asked.first not in ("", lease.user) and _any(asked.held, rows)
-    return max(count, int(is_first)) + int(_any(asked.reserved, rows))
+    is_first = demanded.first not in ("", lease.user) and _overlap(demanded.hold_bits, rows)
+    return max(count, int(is_first)) + int(_overlap(demanded.reserved_bits, rows))
 
 
-def _names_there(
-    view: PoolView, row: SliceRow, freed: Sequence[SliceRow], asked: Demand
+def _wanted_profiles_on(
+    view: PoolView, row: SliceRow, freed: Sequence[SliceRow], demanded: Demand
 ) -> frozenset[str]:
-    """The profiles waited for that could lie where a slice does, all of its lease freed."""
+    """Return the wanted profiles that could lie where a slice does, once its lease is over."""
     occupancy = view.gpus[row.gpu].occupancy
     if row.profile == FULL or occupancy is None or not occupancy.usable:
         return frozenset({FULL} if row.profile == FULL else ())
-    mine = {view.placed(one).bits for one in freed if one.gpu == row.gpu}
-    taken = 0
-    for bits in _live_bits(view.gpus[row.gpu]) - mine:
-        taken |= bits
+    freed_bits = {view.placed(slice_row).bits for slice_row in freed if slice_row.gpu == row.gpu}
+    leased_bits = 0
+    for bits in _live_bits(view.gpus[row.gpu]) - freed_bits:
+        leased_bits |= bits
     places, mask = occupancy.geometry.placements, _mask(row)
     return frozenset(
         name
-        for name in asked.names
-        if any(bits & mask and not bits & taken for bits, _ in places.get(name, ()))
+        for name in demanded.names
+        if any(bits & mask and not bits & leased_bits for bits, _ in places.get(name, ()))
     )
 
 
 @once
 def _live_bits(gpu: GpuSnapshot) -> frozenset[int]:
-    """What cannot be used of a GPU, as `Placed.bits`."""
-    return frozenset(item.bits for item in gpu.occupancy.live) if gpu.occupancy else frozenset()
+    """Return what is in use on a GPU, as `Placed.bits`."""
+    return (
+        frozenset(placement.bits for placement in gpu.occupancy.live)
+        if gpu.occupancy
+        else frozenset()
+    )
 
 
-def _any(held: Mapping[str, int], rows: Iterable[SliceRow]) -> bool:
-    """Whether anything of what is kept lies where these slices are."""
-    return any(held.get(row.gpu, 0) & _mask(row) for row in rows)
+def _overlap(kept_bits: Mapping[str, int], rows: Iterable[SliceRow]) -> bool:
+    """Whether a hold or reserved slot lies where one of these slices is."""
+    return any(kept_bits.get(row.gpu, 0) & _mask(row) for row in rows)
 
 
 def _mask(row: SliceRow) -> int:

@@ -1,11 +1,11 @@
-"""The queue as it stands: who waits, in which order and why, and who may go now.  Reads only.
+"""The queue as it stands: its order, why a ticket waits, and who is granted next.  Reads only.
 
 When the first in the queue does not fit now, the room that is free soonest by the ends that are set
 is held for it.  Those behind may start, in order, outside of it: a big shape is not starved, and no
 slice idles that the first in the queue could not use anyway.
 
-What a course's quota means for those who wait is here too, and when a ticket ends or steps aside.
-Asked for one ticket or for all who wait: what is the same for many is worked out once.
+What a course's quota means for its waiting tickets is here too, and when a ticket expires or leaves
+the queue for a while.
 """
 
 from collections import Counter
@@ -17,12 +17,12 @@ from miglab_api.tickets import TicketState
 from miglab_pool.gpu.geometry import Geometry, Placed
 from miglab_pool.gpu.shapes import profiles
 from miglab_pool.leases import rules as lease_rules
-from miglab_pool.leases.rules import Asked, Limit, Quotas, offer_s
+from miglab_pool.leases.rules import Limit, Quotas, SliceClaim, offer_s
 from miglab_pool.ledger.rows import FULL, TicketRow
-from miglab_pool.queue.rules import FairShareUsage, Grant, Use, Waiting, in_order
+from miglab_pool.queue.rules import FairShareUsage, Grant, LeaseUse, WaitingTicket, queue_order
 from miglab_pool.queue.waste import WHY as WHY_WASTED
 from miglab_pool.queue.waste import wastes
-from miglab_pool.reservations import promises, slots
+from miglab_pool.reservations import guarantees, slots
 from miglab_pool.settings import PoolSettings
 from miglab_pool.state.placement import (
     SOON,
@@ -37,45 +37,54 @@ from miglab_pool.state.placement import (
 )
 from miglab_pool.state.view import PoolView, once
 
-_Opened = tuple[str, tuple[str, str] | None]
+_CourseAndKey = tuple[str, tuple[str, str] | None]
 ANSWER_S = 600.0  # for the answer to whether one still waits
 ASIDE_S = 12 * 3600.0
 
 
-def let_by(view: PoolView, queued: Iterable[Waiting]) -> Iterator[Waiting]:
-    """Those whom no course's quota holds back, if all of them are served in this order."""
-    if not _totals(view):
+def within_quotas(view: PoolView, queued: Iterable[WaitingTicket]) -> Iterator[WaitingTicket]:
+    """Yield the tickets that stay within their course's quota if they are served in this order.
+
+    Each yielded ticket counts against its course's quota for those that follow.
+    """
+    if not _shared_quotas(view):
         yield from queued
         return
     uses = list(view.usage.live)
-    for one in queued:
-        if _held_by(view, one, uses) is None:
-            uses.append(as_use(view, one))
-            yield one
+    for ticket in queued:
+        if _blocking_quota(view, ticket, uses) is None:
+            uses.append(use_if_granted(view, ticket))
+            yield ticket
 
 
-def _held_by(view: PoolView, one: Waiting, uses: Iterable[Use]) -> Limit | None:
-    """The course's quota that a ticket waits for; None if it waits for room."""
-    if not (totals := _totals(view)):
+def _blocking_quota(
+    view: PoolView, ticket: WaitingTicket, uses: Iterable[LeaseUse]
+) -> Limit | None:
+    """Return the course's quota that keeps a ticket waiting; None if only room does."""
+    if not (quotas := _shared_quotas(view)):
         return None
-    asked = Asked(one.user, one.course, view.tickets[one.ticket].server, one.size)
-    return lease_rules.held_by(lease_rules.limits(totals, asked, uses, view.at), asked)
+    claim = SliceClaim(ticket.user, ticket.course, view.tickets[ticket.id].server, ticket.size)
+    return lease_rules.blocking_limit(
+        lease_rules.applying_limits(quotas, claim, uses, view.at), claim
+    )
 
 
-def why_held(view: PoolView, row: TicketRow) -> str:
-    """What to tell somebody who waits for the course, not for room; empty if for room."""
-    limit = _held_by(view, as_waiting(view, row), view.usage.live) if _totals(view) else None
+def quota_wait_reason(view: PoolView, row: TicketRow) -> str:
+    """Return the wait reason of a ticket that its course's quota blocks; empty if none does."""
+    if not _shared_quotas(view):
+        return ""
+    limit = _blocking_quota(view, to_waiting_ticket(view, row), view.usage.live)
     if limit is None:
         return ""
     return (
-        f"Your course holds {limit.used:g} of the {limit.most:g} memory slices that it may hold at "
-        f"a time (quota “{limit.name}”): you are served when one of its leases ends."
+        f"Your course holds {limit.used:g} of the {limit.maximum:g} memory slices that it may hold "
+        f"at a time (quota “{limit.name}”): you are served when one of its leases ends."
     )
 
 
 @once
-def _totals(view: PoolView) -> Quotas:
-    """What whole courses may hold at a time."""
+def _shared_quotas(view: PoolView) -> Quotas:
+    """Return the quotas on the memory slices that a course as a whole may hold at a time."""
     return {
         name: quota.model_copy(update={"slice_hours_week": 0.0})
         for name, quota in view.settings.quotas.items()
@@ -83,20 +92,20 @@ def _totals(view: PoolView) -> Quotas:
     }
 
 
-def as_use(view: PoolView, one: Waiting) -> Use:
-    """A ticket as if it held already what it asks for."""
-    server = view.tickets[one.ticket].server
-    return Use(0, one.user, one.course, server, one.size, None, None)
+def use_if_granted(view: PoolView, ticket: WaitingTicket) -> LeaseUse:
+    """Return the lease use that a ticket would count as if it were granted now."""
+    server = view.tickets[ticket.id].server
+    return LeaseUse(0, ticket.user, ticket.course, server, ticket.size, None, None)
 
 
-def expires_at(settings: PoolSettings, started_at: float, ticket: TicketRow) -> float | None:
-    """When the ticket ends or steps aside; None if nothing makes it.
+def expiry_time(settings: PoolSettings, started_at: float, ticket: TicketRow) -> float | None:
+    """Return when a ticket expires or leaves the queue for a while; None if it never does.
 
     Args:
         settings: the site's limits.
-        started_at: when every grace began anew: the pool was restarted or stood still, or the
-            clock was set.
-        ticket: which.
+        started_at: when every grace period began anew, because the pool was restarted or stood
+            still, or the clock was set; seconds since the epoch.
+        ticket: the ticket.
     """
     if ticket.state == TicketState.OFFERED and ticket.offered_at is not None:
         return max(ticket.offered_at, started_at) + offer_s(settings, ticket)
@@ -104,98 +113,106 @@ def expires_at(settings: PoolSettings, started_at: float, ticket: TicketRow) -> 
         return ticket.period_at + ASIDE_S
     if ticket.state != TicketState.WAITING:
         return None
-    if ticket.lease is not None:  # its slices are being made: no grace, yet not for ever
+    if ticket.lease is not None:  # its slices are being made: nobody need attend, yet it ends
         return ticket.period_at + settings.pool.longest_wait_s
     unattended = max(ticket.attended_at, started_at) + settings.pool.attend_grace_s
-    return min(unattended, waits_until(settings, started_at, ticket))
+    return min(unattended, wait_deadline(settings, started_at, ticket))
 
 
-def waits_until(settings: PoolSettings, started_at: float, ticket: TicketRow) -> float:
-    """Until when a ticket waits without another word: measurements are not asked for one."""
-    asked_at = ticket.period_at + settings.pool.longest_wait_s
-    return asked_at if ticket.is_borrow else max(asked_at, started_at) + ANSWER_S
+def wait_deadline(settings: PoolSettings, started_at: float, ticket: TicketRow) -> float:
+    """Return until when a ticket waits if its student does not confirm that they still wait.
+
+    The student of a measurement is not asked to confirm.
+    """
+    question_at = ticket.period_at + settings.pool.longest_wait_s
+    return question_at if ticket.is_borrow else max(question_at, started_at) + ANSWER_S
 
 
-def answer_by(
+def answer_deadline(
     settings: PoolSettings, started_at: float, ticket: TicketRow, at: float
 ) -> float | None:
-    """Until when its student is to say whether they still wait; None unless that is asked now."""
+    """Return until when the student must confirm that they still wait; None if nobody asks now."""
     if not ticket.is_queued or ticket.is_borrow:
         return None
     is_asked = at >= ticket.period_at + settings.pool.longest_wait_s
-    return waits_until(settings, started_at, ticket) if is_asked else None
+    return wait_deadline(settings, started_at, ticket) if is_asked else None
 
 
 @once
 def fair_share_usage(view: PoolView) -> FairShareUsage:
-    """What everybody has used lately, and what the rule needs besides."""
+    """Return recent use, course weights and the ageing time, which decide the queue's order."""
     weights = {name: rules.weight for name, rules in view.settings.courses.items()}
     return view.usage.fair_share(view.at, weights, view.settings.pool.ageing_s)
 
 
 @once
-def ordered(view: PoolView) -> tuple[Waiting, ...]:
-    """Everyone who waits, first in front: the order in which it is decided who is next."""
-    waiting = _everyone(view)
+def ordered_queue(view: PoolView) -> tuple[WaitingTicket, ...]:
+    """Return all waiting tickets in the order in which they are considered for a grant."""
+    waiting = _waiting_tickets(view)
     if len(waiting) < 2:  # no order to work out: most of the day
         return tuple(waiting)
-    return tuple(in_order(waiting, fair_share_usage(view)))
+    return tuple(queue_order(waiting, fair_share_usage(view)))
 
 
 @once
 def positions(view: PoolView) -> dict[int, int]:
-    """The position of everyone who waits, by ticket."""
-    return {one.ticket: position for position, one in enumerate(ordered(view), 1)}
+    """Return the position of each waiting ticket, by its number."""
+    return {ticket.id: position for position, ticket in enumerate(ordered_queue(view), 1)}
 
 
 @once
-def served(view: PoolView) -> tuple[Waiting, ...]:
-    """Those in the queue who may be served now, first in front.
+def servable_tickets(view: PoolView) -> tuple[WaitingTicket, ...]:
+    """Return the waiting tickets that may be granted now, in queue order.
 
-    A server whose last lease is not over waits for that first: it never holds two.  A course that
-    holds all it may waits until it holds less.  Who wastes what is made free goes last.
+    A server whose last lease is not over waits for its end, so it never holds two leases.  The
+    tickets of a course that holds all its quota wait until it holds less.  Those of a student who
+    wastes what is made free go last.
     """
-    held, tickets = view.held_servers, view.tickets
-    free = [one for one in ordered(view) if (one.user, tickets[one.ticket].server) not in held]
+    busy_servers, tickets = view.held_servers, view.tickets
+    free = [
+        ticket
+        for ticket in ordered_queue(view)
+        if (ticket.user, tickets[ticket.id].server) not in busy_servers
+    ]
     if view.wasted:
-        free.sort(key=lambda waiting: wastes(view, waiting.user))
-    return tuple(let_by(view, free))
+        free.sort(key=lambda ticket: wastes(view, ticket.user))
+    return tuple(within_quotas(view, free))
 
 
 @once
-def without_slot(view: PoolView) -> tuple[Waiting, ...]:
-    """Those of `served` who want slices of a cut GPU, and have no reserved slot."""
+def servable_without_slot(view: PoolView) -> tuple[WaitingTicket, ...]:
+    """Return the `servable_tickets` for slices of a partitioned GPU that have no reserved slot."""
     claimants_with_slot = slots.claimants_with_slot(view)
-    sliced = (one for one in served(view) if one.profiles != (FULL,))
-    return tuple(one for one in sliced if one.ticket not in claimants_with_slot)
+    sliced = (ticket for ticket in servable_tickets(view) if ticket.profiles != (FULL,))
+    return tuple(ticket for ticket in sliced if ticket.id not in claimants_with_slot)
 
 
-def _everyone(view: PoolView) -> list[Waiting]:
-    """Everyone who waits, in order of arrival, those for whom something is reserved marked."""
-    left = Counter[tuple[str, str]]()
-    for one in slots.in_force(view):
-        left[one.key] += one.left
+def _waiting_tickets(view: PoolView) -> list[WaitingTicket]:
+    """Return all waiting tickets by arrival, marked where a reservation in force is for them."""
+    undrawn = Counter[tuple[str, str]]()
+    for reservation in slots.reservations_in_force(view):
+        undrawn[reservation.key] += reservation.undrawn
     waiting = []
     for ticket in view.queued:
         key = (ticket.course, ticket.shape)
-        is_reserved = left[key] > 0
+        is_reserved = undrawn[key] > 0
         if is_reserved:
-            left[key] -= 1
-        waits = as_waiting(view, ticket)
-        waiting.append(waits._replace(reserved=True) if is_reserved else waits)
+            undrawn[key] -= 1
+        waiting_ticket = to_waiting_ticket(view, ticket)
+        waiting.append(waiting_ticket._replace(reserved=True) if is_reserved else waiting_ticket)
     return waiting
 
 
-def as_waiting(view: PoolView, ticket: TicketRow) -> Waiting:
-    """The ticket as the queue sees it."""
+def to_waiting_ticket(view: PoolView, ticket: TicketRow) -> WaitingTicket:
+    """Return what the order of the queue needs to know of a ticket."""
     names = profiles(ticket.shape)
-    return Waiting(
+    return WaitingTicket(
         ticket.id,
         names,
         ticket.created_at,
         ticket.course,
         ticket.user,
-        size=size_of(view, names),
+        size=shape_size(view, names),
         front=ticket.next_at,
         is_borrow=ticket.is_borrow,
         shape=ticket.shape,
@@ -203,20 +220,23 @@ def as_waiting(view: PoolView, ticket: TicketRow) -> Waiting:
 
 
 @once
-def size_of(view: PoolView, names: tuple[str, ...]) -> int:
-    """The memory slices of a shape: of the largest GPU where GPUs differ."""
+def shape_size(view: PoolView, names: tuple[str, ...]) -> int:
+    """Return the memory slices of a shape, on the largest GPU where GPUs differ."""
     return sum(_slice_size(name, view.geometries) for name in names)
 
 
 def _slice_size(name: str, geometries: list[Geometry]) -> int:
     if name == FULL:
         return max((geometry.memory_slices for geometry in geometries), default=1)
-    known = [g.by_name[name].size for g in geometries if name in g.by_name]
-    return max(known, default=1)
+    sizes = [g.by_name[name].size for g in geometries if name in g.by_name]
+    return max(sizes, default=1)
 
 
-def why_waits(view: PoolView, row: TicketRow) -> str:
-    """What to tell whose ticket it is; empty if it just is not their turn, or is over."""
+def wait_reason(view: PoolView, row: TicketRow) -> str:
+    """Return why a ticket waits, in words for its student.
+
+    Empty if the ticket only waits for its turn, or is over.
+    """
     if row.state != TicketState.WAITING:
         return ""
     if row.lease is not None:
@@ -225,31 +245,31 @@ def why_waits(view: PoolView, row: TicketRow) -> str:
         return "Your previous server still holds its slices. The new one starts once it ends."
     if wastes(view, row.user):
         return WHY_WASTED
-    held = why_held(view, row) or _why_reserved(view, row)
-    if held or row.next_at is None:
-        return held or _why_drained(view)
+    reason = quota_wait_reason(view, row) or _reservation_wait_reason(view, row)
+    if reason or row.next_at is None:
+        return reason or _drain_wait_reason(view)
     return "Staff gave you the next slices that fit."
 
 
 @once
-def _why_drained(view: PoolView) -> str:
-    """What to tell everybody while no GPU takes a lease, by acts of staff."""
+def _drain_wait_reason(view: PoolView) -> str:
+    """Return the wait reason while staff drain every GPU; empty otherwise."""
     drainings = {gpu.draining for gpu in view.rows}
     if not drainings or "" in drainings:
         return ""
-    said = "; ".join(f"“{reason}”" for reason in sorted(drainings))
-    return f"No GPU takes new leases for now ({said}); you keep your position."
+    reasons = "; ".join(f"“{reason}”" for reason in sorted(drainings))
+    return f"No GPU takes new leases for now ({reasons}); you keep your position."
 
 
-def _why_reserved(view: PoolView, row: TicketRow) -> str:
-    """What to tell somebody who would be served but for a reservation."""
+def _reservation_wait_reason(view: PoolView, row: TicketRow) -> str:
+    """Return the wait reason of a ticket that only a reservation keeps waiting; empty otherwise."""
     if not view.reservations or row.shape == FULL:
         return ""
     has_slot = row.id in slots.claimants_with_slot(view)
-    lasts_s = lease_rules.guaranteed_s(view.settings, row)
-    if has_slot or not _is_kept(view, (row.course, row.shape), lasts_s):
+    lasts_s = lease_rules.guarantee_from_grant_s(view.settings, row)
+    if has_slot or not _is_reserved(view, (row.course, row.shape), lasts_s):
         return ""
-    left_s = promises.kept_until(view) - view.at
+    left_s = guarantees.next_release_time(view) - view.at
     return (
         "What is free is kept for a class that has reserved it; what the class does not take "
         f"is free for all in at most {max(1, round(left_s / 60))} min."
@@ -257,148 +277,162 @@ def _why_reserved(view: PoolView, row: TicketRow) -> str:
 
 
 @once
-def _is_kept(view: PoolView, key: tuple[str, str], lasts_s: float) -> bool:
-    """Whether a shape has room, which is reserved now, or too soon to be worth a lease."""
+def _is_reserved(view: PoolView, key: tuple[str, str], lasts_s: float) -> bool:
+    """Whether the room for a shape is reserved now, or so soon that a lease would be too short."""
     course, names = key[0], profiles(key[1])
     if not place(names, open_to(view.occupancies, course)):
         return False
     choices = place(names, own_first(slots.open_gpus(view), course))
     if choices is None:
         return True
-    return not promises.grant_limit(view, "", key, choices, view.at + lasts_s).is_enough
+    return not guarantees.grant_limit(view, "", key, choices, view.at + lasts_s).is_enough
 
 
 # -- the decision ---------------------------------------------------------------------------------
 
 
 def first_that_fits(
-    queue: Iterable[Waiting],
+    queue: Iterable[WaitingTicket],
     gpus: Sequence[GpuOccupancy],
     view: PoolView | None = None,
 ) -> Grant | None:
-    """Decide who gets slices now.
+    """Choose the first ticket that can be granted now, and its slices.
 
     Args:
-        queue: who waits, first in front.
+        queue: the waiting tickets in their order.
         gpus: every GPU.
         view: the pool whose reservations no grant may break; None: there are none.
 
     Returns:
-        The grant, or None when nobody can go now.
+        The grant, or None if no ticket can be granted now.
     """
     decision = _Decision(gpus, view if view and view.reservations else None)
-    for one in queue:
-        choices = decision.place(one)
+    for ticket in queue:
+        choices = decision.place(ticket)
         if choices is not None:
-            return Grant(one.ticket, choices)
+            return Grant(ticket.id, choices)
     return None
 
 
-def any_fits(wanted: Iterable[tuple[tuple[str, ...], str]], gpus: Sequence[GpuOccupancy]) -> bool:
-    """Whether anything has room now, whoever's turn it is: if nothing has, nobody can go.
+def any_fits(requests: Iterable[tuple[tuple[str, ...], str]], gpus: Sequence[GpuOccupancy]) -> bool:
+    """Whether any of these requests has room now, whoever's turn it is.
 
     Args:
-        wanted: the profiles and the course of each who waits.
+        requests: the profiles and the course of each waiting ticket.
         gpus: every GPU.
     """
     decision = _Decision(gpus)
-    return any(decision.fits(profiles, course) for profiles, course in wanted)
+    return any(decision.fits(profiles, course) for profiles, course in requests)
 
 
 class _Decision:
-    """One walk along the queue.  Room only shrinks meanwhile: what did not fit once never does."""
+    """One pass over the queue.  Room only shrinks during it, so a refused request stays refused."""
 
     def __init__(self, gpus: Sequence[GpuOccupancy], view: PoolView | None = None) -> None:
         self._gpus, self._view = gpus, view
-        self._owners = {one.course for one in gpus}
-        self._hold: Kept | None = None  # for the first that did not fit
-        self._opened: dict[_Opened, list[GpuOccupancy]] = {}
+        self._owners = {occupancy.course for occupancy in gpus}
+        self._hold: Kept | None = None  # for the first ticket that did not fit
+        self._usable: dict[_CourseAndKey, list[GpuOccupancy]] = {}
         self._refused: set[tuple[tuple[str, ...], str, tuple[str, str] | None]] = set()
 
     def fits(self, profiles: tuple[str, ...], course: str) -> bool:
         """Whether a course finds room for a shape."""
-        return self._try(profiles, course) is not None
+        return self._find_room(profiles, course) is not None
 
-    def place(self, one: Waiting) -> tuple[Choice, ...] | None:
-        """Where the next in the queue may go now; for the first to go nowhere room is held."""
-        choices = self._try(one.profiles, one.course)
+    def place(self, ticket: WaitingTicket) -> tuple[Choice, ...] | None:
+        """Return the slices for the next ticket in the queue; None if it must wait.
+
+        For the first ticket that must wait, room is held.
+        """
+        choices = self._find_room(ticket.profiles, ticket.course)
         if choices is not None:
-            return self._promised(one, choices)
+            return self._choose_unpromised(ticket, choices)
         if self._hold is None:
-            self._hold = hold_for(one, self._gpus)
-            self._opened.clear()
+            self._hold = hold_for(ticket, self._gpus)
+            self._usable.clear()
         return None
 
-    def _promised(self, one: Waiting, choices: tuple[Choice, ...]) -> tuple[Choice, ...] | None:
-        """Where it breaks no reservation, or there for as long as it breaks none; else nowhere."""
-        view, key = self._view, (one.course, one.shape)
+    def _choose_unpromised(
+        self, ticket: WaitingTicket, choices: tuple[Choice, ...]
+    ) -> tuple[Choice, ...] | None:
+        """Return slices that break no reservation; None if these are guaranteed too shortly.
+
+        Slices that no reservation needs come first, then the given choices, if a lease on them
+        can be guaranteed for long enough before a reservation needs them.
+        """
+        view, key = self._view, (ticket.course, ticket.shape)
         if view is None:
             return choices
-        mine = promises.claimable(view, one.user, key)
-        beside = self._try(one.profiles, one.course, mine)
-        if beside is not None:
-            return beside
-        until = view.at + lease_rules.guaranteed_s(view.settings, view.tickets[one.ticket])
-        found = promises.grant_limit(view, one.user, key, choices, until)
-        return choices if found.is_enough else None
+        claimable_key = guarantees.claimable_key(view, ticket.user, key)
+        unpromised = self._find_room(ticket.profiles, ticket.course, claimable_key)
+        if unpromised is not None:
+            return unpromised
+        until = view.at + lease_rules.guarantee_from_grant_s(view.settings, view.tickets[ticket.id])
+        limit = guarantees.grant_limit(view, ticket.user, key, choices, until)
+        return choices if limit.is_enough else None
 
-    def _try(
+    def _find_room(
         self,
         profiles: tuple[str, ...],
         course: str,
         key: tuple[str, str] | None = None,
     ) -> tuple[Choice, ...] | None:
-        """Where a shape fits; ``key``: beside what is promised to others."""
-        whose = course if course in self._owners else ""  # all others are alike
-        known = (profiles, whose, key)
-        if known in self._refused:
+        """Return slices for a shape; with ``key``, only those not promised to other claimants."""
+        owner = course if course in self._owners else ""  # all others are alike
+        request = (profiles, owner, key)
+        if request in self._refused:
             return None
-        choices = place(profiles, self._open(whose, key))
+        choices = place(profiles, self._usable_gpus(owner, key))
         if choices is None:
-            self._refused.add(known)
+            self._refused.add(request)
         return choices
 
-    def _open(self, course: str, key: tuple[str, str] | None) -> list[GpuOccupancy]:
-        """The GPUs as a course may use them; ``key``: without what is promised to others."""
-        known = (course, key)
-        if known not in self._opened:
+    def _usable_gpus(self, course: str, key: tuple[str, str] | None) -> list[GpuOccupancy]:
+        """Return the GPUs for a course; with ``key``, without what is promised to others."""
+        course_and_key = (course, key)
+        if course_and_key not in self._usable:
             gpus = self._gpus
             if key is not None and self._view is not None:
-                gpus = promises.without_promised(self._view, gpus, key)
-            self._opened[known] = beside(own_first(gpus, course), self._hold or {})
-        return self._opened[known]
+                gpus = guarantees.without_promised_slots(self._view, gpus, key)
+            self._usable[course_and_key] = beside(own_first(gpus, course), self._hold or {})
+        return self._usable[course_and_key]
 
 
 # -- the hold -------------------------------------------------------------------------------------
 
 
-def hold_for(first: Waiting | None, gpus: Sequence[GpuOccupancy]) -> Kept:
-    """The room that is kept free for the first in the queue; nothing where nobody is."""
-    return hold(first.profiles, own_first(gpus, first.course)) if first else {}
+def hold_for(first: WaitingTicket | None, gpus: Sequence[GpuOccupancy]) -> Kept:
+    """Return the room that is kept free for the first in the queue; empty if nobody waits."""
+    return choose_hold(first.profiles, own_first(gpus, first.course)) if first else {}
 
 
-def hold(profiles: Sequence[str], gpus: Sequence[GpuOccupancy]) -> Kept:
-    """Choose the room for a shape: large slices first, each where it is free soonest.
+def choose_hold(profiles: Sequence[str], gpus: Sequence[GpuOccupancy]) -> Kept:
+    """Choose the room to hold for a shape: large slices first, each where it is free soonest.
 
     Args:
-        profiles: what the first in the queue wants.
+        profiles: what the first in the queue asks for.
         gpus: every GPU.
 
     Returns:
-        The hold; nothing for what no usable GPU can hold.
+        The hold, by GPU; profiles that no usable GPU can take are missing.
     """
-    held: dict[str, tuple[Placed, ...]] = {}
-    for name in sorted(profiles, key=lambda name: -_size(name, gpus)):
+    hold: dict[str, tuple[Placed, ...]] = {}
+    for name in sorted(profiles, key=lambda name: -_largest_size(name, gpus)):
         candidates = [
-            ((best.frees_at, best.leases, one.gpu not in held, index), one.gpu, best.placed)
-            for index, one in enumerate(gpus)
-            if (best := _best_on(one, name, held.get(one.gpu, ()))) is not None
+            (
+                (best.frees_at, best.leases, occupancy.gpu not in hold, index),
+                occupancy.gpu,
+                best.placed_slice,
+            )
+            for index, occupancy in enumerate(gpus)
+            if (best := _soonest_placement(occupancy, name, hold.get(occupancy.gpu, ())))
+            is not None
         ]
         if not candidates:
             break
-        _, gpu, placed = min(candidates, key=lambda one: one[0])
-        held[gpu] = (*held.get(gpu, ()), placed)
-    return held
+        _, gpu, placement = min(candidates, key=lambda candidate: candidate[0])
+        hold[gpu] = (*hold.get(gpu, ()), placement)
+    return hold
 
 
 class _Candidate(NamedTuple):
@@ -407,30 +441,32 @@ class _Candidate(NamedTuple):
     frees_at: float
     leases: int
     start: int
-    placed: Placed
+    placed_slice: Placed
 
 
-def _size(name: str, gpus: Iterable[GpuOccupancy]) -> int:
-    sizes = [g.geometry.by_name[name].size for g in gpus if _has(g, name)]
+def _largest_size(name: str, gpus: Iterable[GpuOccupancy]) -> int:
+    sizes = [g.geometry.by_name[name].size for g in gpus if _has_profile(g, name)]
     return max(sizes, default=0)
 
 
-def _has(occupancy: GpuOccupancy, name: str) -> bool:
+def _has_profile(occupancy: GpuOccupancy, name: str) -> bool:
     return name in occupancy.geometry.by_name
 
 
 @once
-def _best_on(occupancy: GpuOccupancy, name: str, held: tuple[Placed, ...]) -> _Candidate | None:
-    """Where on a GPU a slice might be held beside these; kept with the GPU, for every decision."""
-    if not occupancy.usable or not _has(occupancy, name):
+def _soonest_placement(
+    occupancy: GpuOccupancy, name: str, hold: tuple[Placed, ...]
+) -> _Candidate | None:
+    """Return where a slice can be held soonest on a GPU, beside what is held there already."""
+    if not occupancy.usable or not _has_profile(occupancy, name):
         return None
-    profile, taken = occupancy.geometry.by_name[name], (*occupancy.fixed, *held)
-    live = [(one.bits, one.placement.mask) for one in occupancy.live]
-    found = []
-    for placed in (Placed(profile, placement) for placement in profile.placements):
-        if any(clash(placed, other) for other in taken):
+    profile, occupied = occupancy.geometry.by_name[name], (*occupancy.fixed, *hold)
+    live = [(candidate.bits, candidate.placement.mask) for candidate in occupancy.live]
+    candidates = []
+    for candidate in (Placed(profile, placement) for placement in profile.placements):
+        if any(clash(candidate, other) for other in occupied):
             continue
-        there = [occupancy.frees_at.get(mask, inf) for bits, mask in live if bits & placed.bits]
-        key = (max(there, default=SOON), len(there), placed.placement.start)
-        found.append(_Candidate(*key, placed))
-    return min(found, default=None, key=lambda one: one[:3])
+        ends = [occupancy.frees_at.get(mask, inf) for bits, mask in live if bits & candidate.bits]
+        key = (max(ends, default=SOON), len(ends), candidate.placement.start)
+        candidates.append(_Candidate(*key, candidate))
+    return min(candidates, default=None, key=lambda candidate: candidate[:3])

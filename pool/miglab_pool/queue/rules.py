@@ -1,12 +1,12 @@
-"""Who is next: the order of the queue.  Pure: those who wait and everybody's recent use in.
+"""The order of the queue and fair-share usage.  Pure: waiting tickets and recent use in.
 
-The order: holders of a reservation in force; then those whom staff put in front; then those who
-have waited for `FairShareUsage.ageing_s`, in order of arrival; then fair share, first of courses
-and within a course of users; then arrival.  Each position is charged to its course and user as if
-it were served, so that courses, and within them users, take turns.  Once somebody has aged, only
-reservations, staff's choice and those who came earlier go before: so nobody starves.
+The order: tickets for a reservation in force; then those that staff put in front; then those that
+have waited for `FairShareUsage.ageing_s`, by arrival; then by fair share, first of courses and
+within a course of users; then by arrival.  Each position is charged to its course and user as if it
+were served, so that courses, and within them users, take turns.  Only reservations, staff's choice
+and earlier tickets go before a ticket that has aged, so no ticket starves.
 
-The formulas of recent use, which fades, are behind a fair turn.
+Fair share counts recent use with a half-life; its formulas are here too.
 """
 
 import heapq
@@ -20,21 +20,21 @@ from typing import NamedTuple
 from miglab_api.tickets import WaitEstimate, is_borrower
 from miglab_pool.state.placement import Choice
 
-Asker = int | tuple[str, ...]
-"""Who is told an estimate: a ticket, or whoever would ask for some profiles now."""
-CHARGE_H = 1.0  # what a grant costs at once, hours: else one course would take all of one moment
+EstimateKey = int | tuple[str, ...]
+"""What an estimate is for: a ticket by its number, or profiles that a newcomer could ask for."""
+CHARGE_H = 1.0  # hours that a grant costs at once: else one course could take all slices at once
 GRAIN_H = 0.25  # smaller differences of use, in slice-hours, decide nothing: arrival does
 HOUR_S = 3600.0
 DAY_S = 24 * HOUR_S
 WEEK_S = 7 * DAY_S
-FORGOTTEN_AFTER = 10  # half-lives: then a thousandth is left
+FORGOTTEN_AFTER = 10  # half-lives, after which a thousandth is left
 
 
-class Waiting(NamedTuple):
+class WaitingTicket(NamedTuple):
     """A ticket in the queue.
 
     Attributes:
-        ticket: its id.
+        id: the number of its row in the ledger.
         profiles: the profile of each slice wanted.
         since: when it was made; the id breaks ties.
         reserved: whether its course has a reservation in force for it.
@@ -44,7 +44,7 @@ class Waiting(NamedTuple):
         shape: what it asks for, as its reservation would name it.
     """
 
-    ticket: int
+    id: int
     profiles: tuple[str, ...]
     since: float
     course: str = ""
@@ -58,14 +58,15 @@ class Waiting(NamedTuple):
 
 @dataclass(frozen=True)
 class FairShareUsage:
-    """What courses and users have used lately, and the rule's measures.
+    """What courses and users have used lately, with the weights and the ageing time.
 
     Attributes:
         now: seconds since the epoch.
-        courses: slice-hours used lately, decayed (see `decayed`), divided by the course's weight.
+        courses: slice-hours used lately, decayed (see
+            `decayed_slice_hours`), divided by the course's weight.
         users: the same of users, unweighted, in all their courses together.
-        weights: the courses' weights; 1 for who is not named.
-        ageing_s: who has waited for so long goes before all who have not.
+        weights: the courses' weights; 1 for a course that is not named.
+        ageing_s: tickets that have waited for so long go before all others.
     """
 
     now: float = 0.0
@@ -74,9 +75,9 @@ class FairShareUsage:
     weights: Mapping[str, float] = field(default_factory=dict)
     ageing_s: float = inf
 
-    def has_aged(self, one: Waiting) -> bool:
-        """Whether it has waited so long that fair share no longer puts it back."""
-        return self.now - one.since >= self.ageing_s
+    def has_aged(self, ticket: WaitingTicket) -> bool:
+        """Whether a ticket has waited so long that fair share no longer counts for it."""
+        return self.now - ticket.since >= self.ageing_s
 
 
 ALL_EQUAL = FairShareUsage()
@@ -84,7 +85,7 @@ ALL_EQUAL = FairShareUsage()
 
 @dataclass(frozen=True)
 class Grant:
-    """The decision: this ticket gets these slices now."""
+    """The decision that a ticket gets these slices now."""
 
     ticket: int
     choices: tuple[Choice, ...]
@@ -92,59 +93,70 @@ class Grant:
 
 @dataclass(frozen=True)
 class WaitEstimates:
-    """The pool's last estimates, when they were made, and when the first of each ticket ends."""
+    """The last wait estimates.
+
+    Attributes:
+        at: when they were made, seconds since the epoch.
+        of: the estimates.
+        due: by when the first estimate of each ticket said that its wait would be over.
+    """
 
     at: float = 0.0
-    of: Mapping[Asker, WaitEstimate] = field(default_factory=dict)
-    due: Mapping[Asker, float] = field(default_factory=dict)
+    of: Mapping[EstimateKey, WaitEstimate] = field(default_factory=dict)
+    due: Mapping[EstimateKey, float] = field(default_factory=dict)
 
 
 # -- the order ------------------------------------------------------------------------------------
 
 
-def in_order(waiting: Iterable[Waiting], usage: FairShareUsage = ALL_EQUAL) -> list[Waiting]:
-    """The queue, the first in front; a ticket's position is its index here, from 1."""
-    reserved: list[Waiting] = []
-    fronts: list[tuple[float, int, Waiting]] = []
-    aged: list[Waiting] = []
-    others: list[Waiting] = []
-    for one in sorted(waiting, key=lambda one: (one.since, one.ticket)):
-        if one.front is not None and not one.reserved:
-            fronts.append((one.front, one.ticket, one))
+def queue_order(
+    waiting: Iterable[WaitingTicket], usage: FairShareUsage = ALL_EQUAL
+) -> list[WaitingTicket]:
+    """Return the tickets in the order of the queue; a position is the index here, from 1."""
+    reserved: list[WaitingTicket] = []
+    fronts: list[tuple[float, int, WaitingTicket]] = []
+    aged: list[WaitingTicket] = []
+    unaged: list[WaitingTicket] = []
+    for ticket in sorted(waiting, key=lambda ticket: (ticket.since, ticket.id)):
+        if ticket.front is not None and not ticket.reserved:
+            fronts.append((ticket.front, ticket.id, ticket))
             continue
-        group = reserved if one.reserved else aged if usage.has_aged(one) else others
-        group.append(one)
+        group = reserved if ticket.reserved else aged if usage.has_aged(ticket) else unaged
+        group.append(ticket)
     turns = _Turns(usage)
-    first = [*turns.take(reserved), *turns.charged(one for _, _, one in sorted(fronts))]
-    return [*first, *turns.charged(aged), *turns.take(others)]
+    first = [
+        *turns.take_turns(reserved),
+        *turns.charge_all(ticket for _, _, ticket in sorted(fronts)),
+    ]
+    return [*first, *turns.charge_all(aged), *turns.take_turns(unaged)]
 
 
-_Entry = tuple[int, float, int, Waiting]  # of a course's heap: share of the user, arrival
+_HeapEntry = tuple[int, float, int, WaitingTicket]  # of a course's heap: share of the user, arrival
 
 
 class _Turns:
-    """What everybody's use would be if the line so far had been served."""
+    """The use of courses and users if the tickets that were yielded so far had been served."""
 
     def __init__(self, usage: FairShareUsage) -> None:
         self._courses = dict(usage.courses)
         self._users = dict(usage.users)
         self._weights = usage.weights
 
-    def charged(self, group: Iterable[Waiting]) -> Iterator[Waiting]:
-        """The same order; each is charged."""
-        for one in group:
-            self._charge(one)
-            yield one
+    def charge_all(self, group: Iterable[WaitingTicket]) -> Iterator[WaitingTicket]:
+        """Yield the tickets in their order, and charge each to its course and user."""
+        for ticket in group:
+            self._charge(ticket)
+            yield ticket
 
-    def take(self, group: Iterable[Waiting]) -> Iterator[Waiting]:
-        """By share of the course, share of the user, arrival.
+    def take_turns(self, group: Iterable[WaitingTicket]) -> Iterator[WaitingTicket]:
+        """Yield the tickets by share of the course, share of the user, and arrival; charge each.
 
-        One heap per course, and one of the courses.  Entries are put right when they reach the
-        top: a charge only ever makes them worse.
+        There is one heap per course, and one of the courses.  An entry is updated when it reaches
+        the top, which suffices because a charge only ever moves it back.
         """
-        heaps: dict[str, list[_Entry]] = {}
-        for one in group:
-            heaps.setdefault(one.course, []).append(self._entry(one))
+        heaps: dict[str, list[_HeapEntry]] = {}
+        for ticket in group:
+            heaps.setdefault(ticket.course, []).append(self._heap_entry(ticket))
         for heap in heaps.values():
             heapq.heapify(heap)
         turns = [self._turn(heap) for heap in heaps.values()]
@@ -156,25 +168,25 @@ class _Turns:
             elif (turn := self._turn(heap)) != turns[0]:
                 heapq.heapreplace(turns, turn)
             else:
-                one = heapq.heappop(heap)[-1]
-                self._charge(one)
-                yield one
+                ticket = heapq.heappop(heap)[-1]
+                self._charge(ticket)
+                yield ticket
 
-    def _turn(self, heap: list[_Entry]) -> tuple[int, int, float, int, str]:
-        """What decides when it is a course's turn: its share, then its first."""
+    def _turn(self, heap: list[_HeapEntry]) -> tuple[int, int, float, int, str]:
+        """Return what decides when a course has its turn: its share, then its first ticket."""
         while heap[0][0] < _grains(self._users.get(heap[0][-1].user, 0.0)):
-            heapq.heapreplace(heap, self._entry(heap[0][-1]))
+            heapq.heapreplace(heap, self._heap_entry(heap[0][-1]))
         course = heap[0][-1].course
         return _grains(self._courses.get(course, 0.0)), *heap[0][:3], course
 
-    def _entry(self, one: Waiting) -> _Entry:
-        return _grains(self._users.get(one.user, 0.0)), one.since, one.ticket, one
+    def _heap_entry(self, ticket: WaitingTicket) -> _HeapEntry:
+        return _grains(self._users.get(ticket.user, 0.0)), ticket.since, ticket.id, ticket
 
-    def _charge(self, one: Waiting) -> None:
-        cost = one.size * CHARGE_H
-        weighted = cost / self._weights.get(one.course, 1.0)
-        self._courses[one.course] = self._courses.get(one.course, 0.0) + weighted
-        self._users[one.user] = self._users.get(one.user, 0.0) + cost
+    def _charge(self, ticket: WaitingTicket) -> None:
+        cost = ticket.size * CHARGE_H
+        weighted = cost / self._weights.get(ticket.course, 1.0)
+        self._courses[ticket.course] = self._courses.get(ticket.course, 0.0) + weighted
+        self._users[ticket.user] = self._users.get(ticket.user, 0.0) + cost
 
 
 def _grains(slice_hours: float) -> int:
@@ -182,13 +194,13 @@ def _grains(slice_hours: float) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
-    """Slices that a lease held.
+class LeaseUse:
+    """What fair share and quotas need to know of a lease.
 
     Attributes:
         size: its memory slices.
-        began: when a server was attached; None if none was (yet).
-        ended: when it was over; None while it lives.
+        began_at: when a server was attached; None if none was (yet).
+        ended_at: when it was over; None while it lives.
         server: the server's name.
     """
 
@@ -197,49 +209,50 @@ class Use:
     course: str
     server: str
     size: int
-    began: float | None
-    ended: float | None
+    began_at: float | None
+    ended_at: float | None
     shape: str = ""
 
     @property
     def is_borrow(self) -> bool:
-        """Whether measurements held them, and not a server."""
+        """Whether measurements held the slices, and not a server."""
         return is_borrower(self.server)
 
     def slice_hours(self, since: float, until: float) -> float:
-        """What was used between two moments, undecayed."""
-        if self.began is None:
+        """Return the slice-hours that were used between two moments, undecayed."""
+        if self.began_at is None:
             return 0.0
-        ended = until if self.ended is None else min(self.ended, until)
-        return self.size * max(0.0, ended - max(self.began, since)) / HOUR_S
+        ended = until if self.ended_at is None else min(self.ended_at, until)
+        return self.size * max(0.0, ended - max(self.began_at, since)) / HOUR_S
 
 
-def over_by(use: Use, now: float) -> Use:
-    """As if it had ended by now, if it ended later: the clock was ahead then."""
-    later_s = 0.0 if use.ended is None else max(0.0, use.ended - now)
-    if not later_s or use.began is None or use.ended is None:
+def shifted_to_end_by(use: LeaseUse, now: float) -> LeaseUse:
+    """Return the use, moved back in time if it ended after ``now``: the clock was ahead then."""
+    later_s = 0.0 if use.ended_at is None else max(0.0, use.ended_at - now)
+    if not later_s or use.began_at is None or use.ended_at is None:
         return use
-    return replace(use, began=use.began - later_s, ended=use.ended - later_s)
+    return replace(use, began_at=use.began_at - later_s, ended_at=use.ended_at - later_s)
 
 
-def decayed(use: Use, now: float, half_life_s: float) -> float:
-    """The slice-hours of a lease as they count now.
+def decayed_slice_hours(use: LeaseUse, now: float, half_life_s: float) -> float:
+    """Return the slice-hours of a lease as they count now.
 
-    The integral of ``size · 2^(-(now - t) / half_life)`` over the time t in which it was held.
+    They are the integral of ``size · 2^(-(now - t) / half_life)`` over the time t in which it was
+    held.
 
     Args:
         use: the lease; one that lives counts until now.
         now: seconds since the epoch.
-        half_life_s: after which time use counts half, seconds.
+        half_life_s: the time after which use counts half.
     """
-    if use.began is None:
+    if use.began_at is None:
         return 0.0
-    ended = now if use.ended is None else use.ended
-    return use.size * _integral(use.began - now, ended - now, half_life_s) / HOUR_S
+    ended = now if use.ended_at is None else use.ended_at
+    return use.size * _integral(use.began_at - now, ended - now, half_life_s) / HOUR_S
 
 
 def _integral(begin_s: float, end_s: float, half_life_s: float) -> float:
-    """Of ``2^(t / half_life)`` from begin to end; 0 if it begins later than it ends."""
+    """Return the integral of ``2^(t / half_life)``; 0 if it begins later than it ends."""
     begin_s = min(begin_s, end_s)
     grown = math.exp2(end_s / half_life_s) - math.exp2(begin_s / half_life_s)
     return max(0.0, grown) * half_life_s / math.log(2)
@@ -247,7 +260,7 @@ def _integral(begin_s: float, end_s: float, half_life_s: float) -> float:
 
 @dataclass(frozen=True, eq=False)
 class UsageTotals:
-    """What leases have used lately, at a moment of the ledger.
+    """What leases have used lately, as of a moment of the ledger.
 
     Attributes:
         half_life_s: after which time use counts half, seconds.
@@ -260,36 +273,38 @@ class UsageTotals:
     half_life_s: float
     summed_at: float
     sums: Mapping[tuple[str, str], float]
-    over: tuple[Use, ...] = ()
-    live: tuple[Use, ...] = ()
+    over: tuple[LeaseUse, ...] = ()
+    live: tuple[LeaseUse, ...] = ()
 
     @property
-    def all(self) -> list[Use]:
-        """Every lease that counts, live ones last."""
+    def uses(self) -> list[LeaseUse]:
+        """Every lease use that counts, live ones last."""
         return [*self.over, *self.live]
 
-    def plus(self, more: Iterable[Use]) -> "UsageTotals":
-        """The same with more leases that are over."""
-        over = tuple(more)
+    def with_ended(self, ended: Iterable[LeaseUse]) -> "UsageTotals":
+        """Return the totals with more leases that are over."""
+        over = tuple(ended)
         sums = defaultdict(float, self.sums)
         for use in over:
-            add(sums, use, decayed(use, self.summed_at, self.half_life_s))
+            add_use(sums, use, decayed_slice_hours(use, self.summed_at, self.half_life_s))
         return replace(self, sums=sums, over=(*self.over, *over))
 
     def fair_share(
         self, now: float, weights: Mapping[str, float], ageing_s: float
     ) -> FairShareUsage:
-        """What courses and users have used lately, for the order of the queue."""
+        """Return what courses and users have used lately, for the order of the queue."""
         faded = math.exp2(min(0.0, self.summed_at - now) / self.half_life_s)
         sums = defaultdict(float, {key: value * faded for key, value in self.sums.items()})
         for use in self.live:
-            add(sums, use, max(use.size * CHARGE_H, decayed(use, now, self.half_life_s)))
-        courses = {name: n / weights.get(name, 1.0) for (what, name), n in sums.items() if what}
-        users = {name: value for (what, name), value in sums.items() if not what}
+            add_use(
+                sums, use, max(use.size * CHARGE_H, decayed_slice_hours(use, now, self.half_life_s))
+            )
+        courses = {name: n / weights.get(name, 1.0) for (kind, name), n in sums.items() if kind}
+        users = {name: value for (kind, name), value in sums.items() if not kind}
         return FairShareUsage(now, courses, users, weights, ageing_s)
 
 
-def add(sums: dict[tuple[str, str], float], use: Use, counted: float) -> None:
-    """Count a lease's use for its course and its user."""
-    sums["course", use.course] += counted
-    sums["", use.user] += counted
+def add_use(sums: dict[tuple[str, str], float], use: LeaseUse, slice_hours: float) -> None:
+    """Add slice-hours of a lease to its course and its user."""
+    sums["course", use.course] += slice_hours
+    sums["", use.user] += slice_hours

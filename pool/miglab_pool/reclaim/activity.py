@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from miglab_api.leases import KernelSignal, Signals
-from miglab_pool.leases.views import Spent
+from miglab_pool.leases.views import ActivitySpan
 from miglab_pool.settings import Reclaim
 
 NEVER = math.inf
@@ -378,16 +378,16 @@ class ActivityTotals:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._spent: dict[int, Spent] = {}
+        self._spent: dict[int, ActivitySpan] = {}
         self._handed_over_at = clock()
 
     def add(self, lease: int, activity: Activity, for_s: float) -> None:
         """A lease was seen doing this, since the look before."""
-        was = self._spent.get(lease, Spent(lease))
+        was = self._spent.get(lease, ActivitySpan(lease))
         kind = "idle_s" if activity in IDLE else f"{activity.value}_s"
         self._spent[lease] = replace(was, **{kind: getattr(was, kind) + for_s})
 
-    def due(self) -> list[Spent]:
+    def due(self) -> list[ActivitySpan]:
         """What was added up, once a minute; else nothing."""
         now = self._clock()
         if now - self._handed_over_at < HAND_OVER_S:

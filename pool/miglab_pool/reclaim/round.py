@@ -18,7 +18,7 @@ from typing import Protocol
 from miglab_api.base import WireModel
 from miglab_api.leases import LeaseState, LeaseView, LeaseWarning, WarningKind
 from miglab_api.tickets import Purpose
-from miglab_pool.leases.views import Case, Spent
+from miglab_pool.leases.views import ActivitySpan, LeaseCase
 from miglab_pool.reclaim.activity import NEVER, Activity, ActivityTotals, Reading, SignalBoard
 from miglab_pool.reclaim.policy import (
     TIME_IS_UP,
@@ -60,7 +60,7 @@ class KeptLeases(Protocol):
     def close_for_maintenance(self, reason: str, by: str) -> None:
         """Grant nothing for this reason; empty: grant again, unless a person has paused."""
 
-    def cases(self) -> Sequence[Case]:
+    def cases(self) -> Sequence[LeaseCase]:
         """The leases in use."""
 
     def warn(self, number: int, kind: WarningKind, reason: str, reclaim_at: float) -> LeaseView:
@@ -78,7 +78,7 @@ class KeptLeases(Protocol):
     def release(self, number: int, by: str, reason: str) -> LeaseView:
         """Ask for a lease back."""
 
-    def note_activity(self, spent: Iterable[Spent]) -> None:
+    def note_activity(self, spent: Iterable[ActivitySpan]) -> None:
         """Keep what was seen of leases."""
 
 
@@ -204,7 +204,7 @@ class Reclaimer:
 
     # -- looking ------------------------------------------------------------------------------
 
-    def _listen(self, cases: Iterable[Case], now: float) -> None:
+    def _listen(self, cases: Iterable[LeaseCase], now: float) -> None:
         """Note how many servers are silent, and of which courses at least half report."""
         servers, silent, silent_for_long = Counter[str](), Counter[str](), 0
         for case in cases:
@@ -225,7 +225,7 @@ class Reclaimer:
         if leases.samples != self._samples:
             self._samples, self._sampled_at = leases.samples, self._clock()
 
-    def _look(self, leases: KeptLeases, case: Case, needed: str) -> None:
+    def _look(self, leases: KeptLeases, case: LeaseCase, needed: str) -> None:
         now = self._clock()
         watch = self._watches.setdefault(case.lease.id, _Watch(now))
         reading = self._reading(case)
@@ -244,7 +244,7 @@ class Reclaimer:
         self._say(case, watch, verdict)
         self._act(leases, case, watch, verdict)
 
-    def _reading(self, case: Case) -> Reading:
+    def _reading(self, case: LeaseCase) -> Reading:
         watch = self._watches.get(case.lease.id)
         if self._clock() - self._sampled_at > READING_LIVES_S or watch is None:
             return Reading(
@@ -265,7 +265,7 @@ class Reclaimer:
             self.rules.reads_slices,
         )
 
-    def _verdict(self, leases: KeptLeases, case: Case, needed: str) -> LeaseVerdict:
+    def _verdict(self, leases: KeptLeases, case: LeaseCase, needed: str) -> LeaseVerdict:
         lease, warning, rules = case.lease, case.lease.warning, self.rules
         facts = LeaseFacts(
             held_since=case.held_since,
@@ -290,7 +290,7 @@ class Reclaimer:
 
     # -- acting -------------------------------------------------------------------------------
 
-    def _keep_time(self, leases: KeptLeases, case: Case, watch: _Watch) -> Case:
+    def _keep_time(self, leases: KeptLeases, case: LeaseCase, watch: _Watch) -> LeaseCase:
         """Hold the end of a warning that may be withdrawn against the clock that never jumps.
 
         A warning that this process did not give could not be answered while nobody listened: it
@@ -311,7 +311,9 @@ class Reclaimer:
             return case
         return replace(case, lease=leases.move_end(case.lease.id, now + left_s, reason))
 
-    def _act(self, leases: KeptLeases, case: Case, watch: _Watch, verdict: LeaseVerdict) -> None:
+    def _act(
+        self, leases: KeptLeases, case: LeaseCase, watch: _Watch, verdict: LeaseVerdict
+    ) -> None:
         lease = case.lease
         if lease.warning is not None and lease.warning.kind is WarningKind.STAFF:
             self._hasten(leases, lease.id, lease.warning, verdict)
@@ -332,7 +334,7 @@ class Reclaimer:
             self._warn(leases, case, watch, verdict)
 
     def _only_tell(
-        self, leases: KeptLeases, case: Case, watch: _Watch, verdict: LeaseVerdict
+        self, leases: KeptLeases, case: LeaseCase, watch: _Watch, verdict: LeaseVerdict
     ) -> None:
         """Take nothing back; but an end that comes without us is told before it comes."""
         warning = case.lease.warning
@@ -355,7 +357,9 @@ class Reclaimer:
             told = f"Sooner than said before: {verdict.reason} {warning.reason}"
             leases.move_end(lease, max(at, leases.now), f"ends sooner: {verdict.reason}", told)
 
-    def _change(self, leases: KeptLeases, case: Case, watch: _Watch, verdict: LeaseVerdict) -> None:
+    def _change(
+        self, leases: KeptLeases, case: LeaseCase, watch: _Watch, verdict: LeaseVerdict
+    ) -> None:
         """The warning there is has no ground any more; perhaps another has."""
         warning = case.lease.warning
         is_idle = warning is not None and warning.kind is WarningKind.IDLE
@@ -364,7 +368,9 @@ class Reclaimer:
         if verdict.decision is Decision.WARN:
             self._warn(leases, case, watch, verdict)
 
-    def _warn(self, leases: KeptLeases, case: Case, watch: _Watch, verdict: LeaseVerdict) -> None:
+    def _warn(
+        self, leases: KeptLeases, case: LeaseCase, watch: _Watch, verdict: LeaseVerdict
+    ) -> None:
         if verdict.kind is None or verdict.reclaim_at is None:
             return
         leases.warn(case.lease.id, verdict.kind, verdict.reason, verdict.reclaim_at)
@@ -373,7 +379,7 @@ class Reclaimer:
 
     # -- saying -------------------------------------------------------------------------------
 
-    def _say(self, case: Case, watch: _Watch, verdict: LeaseVerdict) -> None:
+    def _say(self, case: LeaseCase, watch: _Watch, verdict: LeaseVerdict) -> None:
         """Log a verdict when it changes, and every quarter of an hour while it does not."""
         said = (verdict.decision.value, verdict.activity.value, verdict.kind or "")
         now = self._clock()
@@ -382,7 +388,7 @@ class Reclaimer:
         watch.said, watch.said_at = said, now
         log.info("verdict %s", json.dumps(self._explained(case, verdict).model_dump(mode="json")))
 
-    def _explained(self, case: Case, verdict: LeaseVerdict) -> Explanation:
+    def _explained(self, case: LeaseCase, verdict: LeaseVerdict) -> Explanation:
         lease = case.lease
         return Explanation.of(
             lease,

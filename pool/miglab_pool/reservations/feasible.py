@@ -1,4 +1,4 @@
-"""What is promised at a moment, and whether it can be had: one rule for all who ask.
+"""Which of the reservations at a moment can be had: one rule for all that ask.
 
 `feasible` places each lease of the reservations that take place at a moment on the usable GPUs,
 beside the leases that are guaranteed beyond it.  Reservations are accepted by it, grants and
@@ -22,9 +22,9 @@ from miglab_pool.gpu.shapes import profiles
 from miglab_pool.ledger.rows import FULL, GPU_OK, LeaseRow, ReservationRow
 from miglab_pool.reservations import rules
 from miglab_pool.reservations.rules import (
-    InForce,
     Key,
-    in_words,
+    ReservationInForce,
+    describe,
     reserved_until,
     schedule_of,
 )
@@ -37,12 +37,12 @@ WEEK_S = 7 * DAY_S
 
 
 class Guarantee(NamedTuple):
-    """A lease as if it were guaranteed beyond a moment: whose it is, and what it takes.
+    """A lease, or one about to be granted, that is taken to be guaranteed beyond a moment.
 
     Attributes:
         user: who holds it.
         key: its course and shape.
-        slices: the GPU and the place of each of its slices; no place: all of the GPU.
+        slices: the GPU and the placement of each of its slices; None: the whole GPU.
     """
 
     user: str
@@ -52,21 +52,21 @@ class Guarantee(NamedTuple):
 
 @dataclass(frozen=True)
 class Feasible:
-    """What can be had at a moment.
+    """What of the reservations at a moment can be had.
 
     Attributes:
-        held: how many leases of each reservation have a place, those drawn on it among them.
-        slots: where the rest of them could lie; each with its reservation.
+        counts: how many leases each reservation can have, including those drawn from it.
+        slots: slots for the leases that are not drawn yet, each with its reservation.
     """
 
-    held: Mapping[int, int] = field(default_factory=dict)
+    counts: Mapping[int, int] = field(default_factory=dict)
     slots: tuple[tuple[int, Slot], ...] = ()
 
-    def lies_on(self, one: Guarantee) -> bool:
+    def lies_on(self, guarantee: Guarantee) -> bool:
         """Whether a lease takes any of the slots."""
         return any(
-            gpu == slot.gpu and placed is not None and placed.bits & slot.placed.bits
-            for gpu, placed in one.slices
+            gpu == slot.gpu and placed_slice is not None and placed_slice.bits & slot.placed.bits
+            for gpu, placed_slice in guarantee.slices
             for _, slot in self.slots
         )
 
@@ -75,166 +75,189 @@ class Feasible:
 def feasible(
     view: PoolView,
     moment: float,
-    more: Guarantee | None = None,
+    extra: Guarantee | None = None,
     rows: tuple[ReservationRow, ...] | None = None,
     gpus: tuple[GpuSnapshot, ...] | None = None,
 ) -> Feasible:
-    """What of all reservations of a moment finds a place beside what is guaranteed beyond it.
+    """Place the reservations of a moment beside the leases that are guaranteed beyond it.
 
     Args:
         view: the pool.
         moment: seconds since the epoch.
-        more: one more lease that is guaranteed beyond it.
-        rows: the reservations; None: the pool's.
-        gpus: the GPUs; None: as they are.
+        extra: one more lease that is guaranteed beyond it.
+        rows: the reservations; None: those of the pool.
+        gpus: the GPUs; None: those of the pool, as they are.
 
     Returns:
-        All of them if a placement exists; else those made first keep theirs, and each later one has
-        as many as fit beside these.
+        All leases of all reservations if a placement exists.  Otherwise the reservations that were
+        made first have all theirs, and each later one has as many as fit beside these.
     """
-    found = taking_place(view, moment, more, rows)
-    if not found:
+    reservations = reservations_at(view, moment, extra, rows)
+    if not reservations:
         return Feasible()
     clear_s = view.settings.pool.clear_s
-    there = tuple(view.gpus.values()) if gpus is None else gpus
-    cut = [_with(_candidate(gpu, moment, clear_s), more) for gpu in there if gpu.geometry]
-    is_whole = any(one.row.shape == FULL for one in found)
-    return placed(found, cut, _whole(there, moment, clear_s, more) if is_whole else {})
+    all_gpus = tuple(view.gpus.values()) if gpus is None else gpus
+    partitioned = [
+        _with_lease(_candidate(gpu, moment, clear_s), extra) for gpu in all_gpus if gpu.geometry
+    ]
+    needs_whole = any(reservation.row.shape == FULL for reservation in reservations)
+    whole_counts = _count_whole_gpus(all_gpus, moment, clear_s, extra) if needs_whole else {}
+    return choose_slots(reservations, partitioned, whole_counts)
 
 
-def room_beside(view: PoolView, course: str, shape: str, others: Sequence[InForce]) -> int:
-    """How many leases of a shape a course could have beside these if nothing else lies anywhere."""
-    most = sum(gpu.hardware.memory_slices if gpu.hardware else 1 for gpu in view.gpus.values())
-    last = max((one.row.id for one in others), default=0) + 1  # made after all of them
-    row = ReservationRow(last, course, shape, most, 0, "", "", "", "", "", 0.0, "", 0.0, "")
-    time = Occurrence(0.0, 0.0)
-    return bare(view, [*others, InForce(row, time, False, True, most)]).held[last]
+def count_room_beside(
+    view: PoolView, course: str, shape: str, reservations: Sequence[ReservationInForce]
+) -> int:
+    """Return how many leases of a shape fit beside these reservations on otherwise empty GPUs."""
+    upper_bound = sum(
+        gpu.hardware.memory_slices if gpu.hardware else 1 for gpu in view.gpus.values()
+    )
+    last_id = max((r.row.id for r in reservations), default=0) + 1  # made after all of them
+    row = ReservationRow(
+        last_id, course, shape, upper_bound, 0, "", "", "", "", "", 0.0, "", 0.0, ""
+    )
+    newest = ReservationInForce(row, Occurrence(0.0, 0.0), False, True, upper_bound)
+    return feasible_if_empty(view, [*reservations, newest]).counts[last_id]
 
 
-def bare(view: PoolView, wanted: Sequence[InForce]) -> Feasible:
-    """What of these finds a place if nothing else lies on any GPU, usable now or not."""
+def feasible_if_empty(view: PoolView, reservations: Sequence[ReservationInForce]) -> Feasible:
+    """Place reservations on the GPUs as if these were empty and all of them usable."""
     gpus = [gpu for gpu in view.gpus.values() if gpu.hardware]
-    whole = Counter(gpu.course for gpu in gpus if gpu.is_whole)
-    cut = [_empty(gpu) for gpu in gpus if gpu.is_partitionable]
-    return placed(wanted, cut, whole)
+    whole_counts = Counter(gpu.course for gpu in gpus if gpu.is_whole)
+    partitioned = [_empty_gpu(gpu) for gpu in gpus if gpu.is_partitionable]
+    return choose_slots(reservations, partitioned, whole_counts)
 
 
 @once
-def _empty(gpu: GpuSnapshot) -> SlotCandidate:
+def _empty_gpu(gpu: GpuSnapshot) -> SlotCandidate:
     geometry = gpu.then(None).geometry
     assert geometry is not None
     return SlotCandidate(GpuOccupancy(gpu.uuid, geometry, course=gpu.course))
 
 
-def taking_place(
+def reservations_at(
     view: PoolView,
     moment: float,
-    more: Guarantee | None = None,
+    extra: Guarantee | None = None,
     rows: Iterable[ReservationRow] | None = None,
-) -> list[InForce]:
-    """The reservations that take place at a moment, with what is not drawn from them by then."""
-    found = [
-        one
-        for one in rules.undrawn(view.reservations.values() if rows is None else rows, moment, 0.0)
-        if view.at < reserved_until(one.row, one.time)  # else what was not taken up is free for all
-    ]
-    if not found:
+) -> list[ReservationInForce]:
+    """Return the reservations that take place at a moment, less what is drawn from them by then."""
+    rows = view.reservations.values() if rows is None else rows
+    in_force = rules.reservations_in_force_at(rows, moment, 0.0)
+    # After its grace period, what was not taken up is free for all.
+    reservations = [r for r in in_force if view.at < reserved_until(r.row, r.time)]
+    if not reservations:
         return []
-    users = {one.key: _guaranteed_users(view, one.key, moment) for one in found}
-    if more is not None and more.key in users:
-        users[more.key] |= {more.user}
-    return rules.less_drawn(found, {key: len(names) for key, names in users.items()})
+    users = {r.key: _guaranteed_users(view, r.key, moment) for r in reservations}
+    if extra is not None and extra.key in users:
+        users[extra.key] |= {extra.user}
+    return rules.subtract_drawn(reservations, {key: len(names) for key, names in users.items()})
 
 
-def placed(
-    wanted: Sequence[InForce], gpus: Sequence[SlotCandidate], whole: Mapping[str, int]
+def choose_slots(
+    reservations: Sequence[ReservationInForce],
+    gpus: Sequence[SlotCandidate],
+    whole_counts: Mapping[str, int],
 ) -> Feasible:
-    """`feasible` on these GPUs; ``whole``: how many whole GPUs of each course's own, or of none."""
-    sliced = [one for one in wanted if one.row.shape != FULL]
-    slots, left = _slots(sliced, gpus)
-    left |= _whole_left([one for one in wanted if one.row.shape == FULL], whole)
-    drawn = {one.row.id: one.row.count - one.left for one in wanted}
-    return Feasible({number: drawn[number] + count for number, count in left.items()}, slots)
+    """Place reservations on these GPUs.
+
+    Args:
+        reservations: what is reserved.
+        gpus: the partitionable GPUs.
+        whole_counts: the number of whole GPUs, by the course that owns them; empty: shared ones.
+    """
+    slots, counts = _slots([r for r in reservations if r.row.shape != FULL], gpus)
+    counts |= _count_whole([r for r in reservations if r.row.shape == FULL], whole_counts)
+    drawn_counts = {r.row.id: r.row.count - r.undrawn for r in reservations}
+    totals = {number: drawn_counts[number] + count for number, count in counts.items()}
+    return Feasible(totals, slots)
 
 
 def _slots(
-    wanted: Sequence[InForce], gpus: Sequence[SlotCandidate]
+    reservations: Sequence[ReservationInForce], gpus: Sequence[SlotCandidate]
 ) -> tuple[tuple[tuple[int, Slot], ...], dict[int, int]]:
-    """Slots for all, or as many as there are: those made first in front."""
-    fitting = {one.row.id: one.left for one in wanted}
-    slots = _choose(wanted, fitting, gpus)
+    """Return slots for all leases, or for as many as fit, and how many fit of each reservation.
+
+    Reservations that were made first choose first.
+    """
+    fitting = {reservation.row.id: reservation.undrawn for reservation in reservations}
+    slots = _choose_all(reservations, fitting, gpus)
     if slots is not None:
         return slots, fitting
     fitting = dict.fromkeys(fitting, 0)
-    for one in sorted(wanted, key=lambda one: one.row.id):
-        number = one.row.id
+    for reservation in sorted(reservations, key=lambda r: r.row.id):
+        number = reservation.row.id
         fitting[number] = bisect_left(
-            range(1, one.left + 1),
+            range(1, reservation.undrawn + 1),
             True,
             key=lambda count, number=number: (  # type: ignore[misc]
-                _choose(wanted, fitting | {number: count}, gpus) is None
+                _choose_all(reservations, fitting | {number: count}, gpus) is None
             ),
         )
-    return _choose(wanted, fitting, gpus) or (), fitting
+    return _choose_all(reservations, fitting, gpus) or (), fitting
 
 
-def _choose(
-    wanted: Iterable[InForce], counts: Mapping[int, int], gpus: Sequence[SlotCandidate]
+def _choose_all(
+    reservations: Iterable[ReservationInForce],
+    counts: Mapping[int, int],
+    gpus: Sequence[SlotCandidate],
 ) -> tuple[tuple[int, Slot], ...] | None:
-    """Slots for so many leases of each reservation; None if they do not all fit."""
-    leases = [one for one in wanted for _ in range(counts[one.row.id])]
-    requests = [SlotRequest(one.row.course, profiles(one.row.shape)) for one in leases]
+    """Return slots for so many leases of each reservation; None if they do not all fit."""
+    rows = [r.row for r in reservations for _ in range(counts[r.row.id])]  # one per lease
+    requests = [SlotRequest(row.course, profiles(row.shape)) for row in rows]
     if not requests:
         return ()
-    found = choose_slots_for(requests, gpus)
-    slots = tuple((leases[n].row.id, slot) for n, mine in found.items() for slot in mine)
-    return slots if len(slots) == sum(len(one.profiles) for one in requests) else None
+    slots_by_request = choose_slots_for(requests, gpus).items()
+    slots = tuple((rows[n].id, slot) for n, lease_slots in slots_by_request for slot in lease_slots)
+    return slots if len(slots) == sum(len(request.profiles) for request in requests) else None
 
 
-def _whole_left(wanted: Sequence[InForce], whole: Mapping[str, int]) -> dict[int, int]:
-    """How many whole GPUs each of these has: its course's own, then of those for all."""
-    rest, fitting = Counter(whole), {}
-    for one in sorted(wanted, key=lambda one: one.row.id):
-        own = min(one.left, rest[one.row.course])
-        shared = min(one.left - own, rest[""])
-        rest.subtract({one.row.course: own, "": shared})
-        fitting[one.row.id] = own + shared
+def _count_whole(
+    reservations: Sequence[ReservationInForce], whole_counts: Mapping[str, int]
+) -> dict[int, int]:
+    """Return how many whole GPUs each reservation gets: those of its course, then shared ones."""
+    free_counts, fitting = Counter(whole_counts), {}
+    for reservation in sorted(reservations, key=lambda reservation: reservation.row.id):
+        own_count = min(reservation.undrawn, free_counts[reservation.row.course])
+        shared_count = min(reservation.undrawn - own_count, free_counts[""])
+        free_counts.subtract({reservation.row.course: own_count, "": shared_count})
+        fitting[reservation.row.id] = own_count + shared_count
     return fitting
 
 
 # -- what is guaranteed ---------------------------------------------------------------------------
 
 
-def stays(lease: LeaseRow, moment: float, clear_s: float) -> bool:
-    """Whether a lease is guaranteed so long that its slices are not clear at a moment."""
+def is_guaranteed_beyond(lease: LeaseRow, moment: float, clear_s: float) -> bool:
+    """Whether a lease's guarantee lasts so long that its slices are not clear at a moment."""
     is_going = lease.state == LeaseState.RELEASING
     return not is_going and lease.guaranteed_until > moment - clear_s
 
 
 @once
-def _by_key(view: PoolView) -> dict[Key, list[LeaseRow]]:
-    found: dict[Key, list[LeaseRow]] = {}
+def _leases_by_key(view: PoolView) -> dict[Key, list[LeaseRow]]:
+    leases: dict[Key, list[LeaseRow]] = {}
     for lease in view.leases.values():
-        found.setdefault((lease.course, lease.shape), []).append(lease)
-    return found
+        leases.setdefault((lease.course, lease.shape), []).append(lease)
+    return leases
 
 
 @once
 def holders(view: PoolView, key: Key) -> frozenset[str]:
-    """Who holds a lease of a course and shape, guaranteed or open."""
-    return frozenset(lease.user for lease in _by_key(view).get(key, ()))
+    """Return the users who hold a lease of a course and shape, guaranteed or open."""
+    return frozenset(lease.user for lease in _leases_by_key(view).get(key, ()))
 
 
 def _guaranteed_users(view: PoolView, key: Key, moment: float) -> set[str]:
-    """Who holds a lease of a course and shape that is guaranteed beyond a moment."""
+    """Return the users who hold a lease of a course and shape guaranteed beyond a moment."""
     clear_s = view.settings.pool.clear_s
-    leases = _by_key(view).get(key, ())
-    return {lease.user for lease in leases if stays(lease, moment, clear_s)}
+    leases = _leases_by_key(view).get(key, ())
+    return {lease.user for lease in leases if is_guaranteed_beyond(lease, moment, clear_s)}
 
 
 @once
-def starts(view: PoolView, since: float, until: float) -> list[float]:
-    """When reservations begin from one moment on and before another, each once."""
+def start_times(view: PoolView, since: float, until: float) -> list[float]:
+    """Return when reservations begin from ``since`` on and before ``until``, without duplicates."""
     return sorted(
         {
             time.starts_at
@@ -246,94 +269,108 @@ def starts(view: PoolView, since: float, until: float) -> list[float]:
 
 
 def guaranteed_ends(view: PoolView) -> list[float]:
-    """When the slices of guaranteed leases can be clear, the first in front."""
+    """Return when the slices of the guaranteed leases can be clear, sorted."""
     clear_s = view.settings.pool.clear_s
     return sorted({lease.guaranteed_until + clear_s for lease in view.leases.values()})
 
 
 def is_usable(gpu: GpuSnapshot) -> bool:
-    """Whether reservations can count on a GPU; that it rests for a moment does not matter."""
+    """Whether reservations can count on a GPU; a short rest after a failure does not matter."""
     return gpu.row.state == GPU_OK and not gpu.row.draining and not gpu.has_lost
 
 
 @once
 def _candidate(gpu: GpuSnapshot, moment: float, clear_s: float) -> SlotCandidate:
-    """A GPU at a moment: what is guaranteed beyond it, and what only a person can move."""
+    """Return a GPU with what is guaranteed beyond a moment and what only a person can remove."""
     leases = ((row, gpu.leases.get(row.lease or 0)) for row in gpu.slices)
-    staying = [row for row, lease in leases if lease and stays(lease, moment, clear_s)]
+    staying = [
+        row for row, lease in leases if lease and is_guaranteed_beyond(lease, moment, clear_s)
+    ]
     then = gpu.then({row.id for row in staying}) if gpu.layout else gpu
     assert then.geometry is not None
-    fixed = tuple(gpu.placed(row) for row in gpu.slices if row.is_fixed or row in staying)
+    immovable = tuple(gpu.placed(row) for row in gpu.slices if row.is_fixed or row in staying)
     return SlotCandidate(
-        GpuOccupancy(gpu.uuid, then.geometry, fixed=fixed, usable=is_usable(gpu), course=gpu.course)
+        GpuOccupancy(
+            gpu.uuid, then.geometry, fixed=immovable, usable=is_usable(gpu), course=gpu.course
+        )
     )
 
 
-def _with(candidate: SlotCandidate, more: Guarantee | None) -> SlotCandidate:
-    """The same with one more lease there."""
+def _with_lease(candidate: SlotCandidate, extra: Guarantee | None) -> SlotCandidate:
+    """Return the candidate with one more lease on it."""
     occupancy = candidate.occupancy
-    mine = [place for gpu, place in more.slices if gpu == occupancy.gpu and place] if more else []
-    if not mine:
+    extra_slices = (
+        [place for gpu, place in extra.slices if gpu == occupancy.gpu and place] if extra else []
+    )
+    if not extra_slices:
         return candidate
-    return replace(candidate, occupancy=replace(occupancy, fixed=(*occupancy.fixed, *mine)))
+    return replace(candidate, occupancy=replace(occupancy, fixed=(*occupancy.fixed, *extra_slices)))
 
 
-def _whole(
-    gpus: Iterable[GpuSnapshot], moment: float, clear_s: float, more: Guarantee | None
+def _count_whole_gpus(
+    gpus: Iterable[GpuSnapshot], moment: float, clear_s: float, extra: Guarantee | None
 ) -> Counter[str]:
-    """How many whole GPUs are there at a moment, by the course whose own they are."""
-    taken = {gpu for gpu, _ in more.slices} if more else set()
+    """Return how many whole GPUs can be had at a moment, by the course that owns them."""
+    taken_gpus = {gpu for gpu, _ in extra.slices} if extra else set()
     return Counter(
         gpu.course
         for gpu in gpus
         if gpu.is_whole
         and is_usable(gpu)
-        and gpu.uuid not in taken
-        and not any(stays(lease, moment, clear_s) for lease in gpu.leases.values())
+        and gpu.uuid not in taken_gpus
+        and not any(is_guaranteed_beyond(lease, moment, clear_s) for lease in gpu.leases.values())
     )
 
 
-# -- what breaks a reservation --------------------------------------------------------------------
+# -- broken promises -----------------------------------------------------------------------------
 
 
 class BrokenPromise(NamedTuple):
-    """A reservation that would lose slices: when first, how many it has then, and had."""
+    """A reservation that would lose slices.
+
+    Attributes:
+        row: the reservation.
+        moment: when it would first lose some, seconds since the epoch.
+        count_then: how many of its leases it could have then.
+        count_now: how many it can have as things are.
+    """
 
     row: ReservationRow
     moment: float
-    held: int
-    before: int
+    count_then: int
+    count_now: int
 
     @property
-    def words(self) -> str:
-        """Which, when, and how many are left, in a sentence."""
+    def message(self) -> str:
+        """A sentence for people: which reservation, when, and how many slices it would have."""
         return (
             f"On {day_and_time(self.moment, self.row.tz)} reservation {self.row.id} "
-            f"({in_words(self.row)}) would have {self.held} of its slices instead of {self.before}."
+            f"({describe(self.row)}) would have {self.count_then} of its slices instead of "
+            f"{self.count_now}."
         )
 
 
-def broken_by(view: PoolView, gpus: Mapping[str, GpuSnapshot]) -> list[BrokenPromise]:
-    """The reservations that would have fewer of their slices if the GPUs were these.
+def broken_promises(view: PoolView, gpus: Mapping[str, GpuSnapshot]) -> list[BrokenPromise]:
+    """Return the reservations that would have fewer of their slices if the GPUs were these.
 
     Args:
         view: the pool.
         gpus: every GPU, by UUID, as it would be.
     """
-    found: dict[int, BrokenPromise] = {}
+    broken: dict[int, BrokenPromise] = {}
     after = tuple(gpus.values())
     for moment in _moments_ahead(view):
-        held = feasible(view, moment, gpus=after).held
-        for number, before in feasible(view, moment).held.items():
-            now = held.get(number, 0)
+        counts = feasible(view, moment, gpus=after).counts
+        for number, before in feasible(view, moment).counts.items():
+            now = counts.get(number, 0)
             if now < before:
                 row = view.reservations[number]
-                found.setdefault(number, BrokenPromise(row, moment, now, before))
-    return list(found.values())
+                broken.setdefault(number, BrokenPromise(row, moment, now, before))
+    return list(broken.values())
 
 
 def _moments_ahead(view: PoolView) -> list[float]:
-    """When reservations begin, or take place now: as far as each has taken place twice."""
+    """Return now and when reservations begin, until a week after each has begun once."""
     firsts = [next_occurrence(schedule_of(row), view.at) for row in view.reservations.values()]
-    last = max((one.starts_at for one in firsts if one), default=view.at) + WEEK_S
-    return sorted({view.at, *starts(view, view.at, last)}) if any(firsts) else []
+    last = max((first.starts_at for first in firsts if first), default=view.at) + WEEK_S
+    return sorted({view.at, *start_times(view, view.at, last)}) if any(firsts) else []

@@ -1,7 +1,7 @@
-"""Reservations: a page, with a week as picture and list and the forms, and the routes of the API.
+"""The page of reservations, with its calendar and forms, and the routes of the API.
 
-Times are drawn as the clock on the wall of one time zone shows them; a class that runs over
-midnight there is two blocks.  Blocks of one day that overlap lie side by side, in lanes.
+The calendar shows the local times of one time zone; a class that runs over midnight there is two
+blocks.  Blocks of one day that overlap lie side by side, in lanes.
 """
 
 import datetime as dt
@@ -32,7 +32,7 @@ from miglab_pool.http.errors import REFUSED, DeniedError
 from miglab_pool.http.pages.frame import render, render_part
 from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.pool import Pool
-from miglab_pool.reservations import promises
+from miglab_pool.reservations import certainty
 from miglab_pool.schedule import Occurrence, Schedule, is_zone, mask_of, occurrences, schedule
 
 QUARTERS = 96  # of an hour, in a day
@@ -52,14 +52,14 @@ OUT_OF_DATE = "This no longer exists. Reload the page."
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One time that a reservation takes place.
+    """One occurrence of a reservation, or its part on one day of the calendar.
 
     Attributes:
         first: the quarter of an hour in which it begins, counted from midnight.
-        quarters: how many it touches.
-        lane: beside how many it lies.
-        times: from when to when, as the clock shows it.
-        state: what it is doing at that time, if this is the one in force; else planned or over.
+        quarters: how many quarters of an hour it touches.
+        lane: the number of its lane, from 0.
+        times: its local times.
+        state: the reservation's state if this occurrence is in force; else planned or over.
         outlook: how much of it is certain, in words; empty: all of it.
     """
 
@@ -74,11 +74,11 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class CalendarDay:
-    """One day of the week.
+    """One day of the calendar.
 
     Attributes:
         lanes: how many blocks lie side by side at most.
-        hours: how many more could be reserved, by the quarter in which an hour begins.
+        hours: how many more leases could be reserved, by the quarter in which an hour begins.
     """
 
     date: dt.date
@@ -90,7 +90,7 @@ class CalendarDay:
 
 @dataclass(frozen=True, slots=True)
 class Week:
-    """A week, Monday first.
+    """The calendar of a week, Monday first.
 
     Attributes:
         from_hour: the first hour that is drawn.
@@ -104,64 +104,71 @@ class Week:
 
     @property
     def monday(self) -> dt.date:
-        """Its first day."""
+        """The first day."""
         return self.days[0].date
 
 
 def monday_of(day: dt.date) -> dt.date:
-    """The Monday of a day's week."""
+    """Return the Monday of a day's week."""
     return day - dt.timedelta(days=day.weekday())
 
 
-def schedule_of(one: ReservationView) -> Schedule:
-    """When it takes place."""
-    days = mask_of(one.weekdays)
-    return schedule(days, one.date, one.until, one.from_time, one.to_time, one.tz)
+def schedule_of(reservation: ReservationView) -> Schedule:
+    """Return when a reservation takes place."""
+    days = mask_of(reservation.weekdays)
+    return schedule(
+        days,
+        reservation.date,
+        reservation.until,
+        reservation.from_time,
+        reservation.to_time,
+        reservation.tz,
+    )
 
 
-def week(
-    found: Iterable[ReservationView],
+def draw_week(
+    reservations: Iterable[ReservationView],
     monday: dt.date,
     zone: str,
     now: float,
     outlooks: Mapping[tuple[int, float], str] = MappingProxyType({}),
-    left: Mapping[float, int] = MappingProxyType({}),
+    reservable: Mapping[float, int] = MappingProxyType({}),
 ) -> Week:
-    """The timetable of a week.
+    """Draw the calendar of a week.
 
     Args:
-        found: what is reserved.
+        reservations: the reservations to draw.
         monday: the week's first day.
-        zone: the time zone whose clock is drawn; one that this machine knows.
+        zone: the time zone of the local times; one that this machine knows.
         now: seconds since the epoch.
-        outlooks: what is not certain, in words, by number and start.
-        left: how many more could be reserved in an hour, by when that begins.
+        outlooks: messages on what is not certain, by reservation and start.
+        reservable: how many more leases could be reserved, by the start of an hour.
     """
     clock = ZoneInfo(zone)
     dates = [monday + dt.timedelta(days=n) for n in range(7)]
-    since, until = span(monday, zone)
+    since, until = week_bounds(monday, zone)
     blocks: dict[dt.date, list[Block]] = {day: [] for day in dates}
-    for one in found:
-        for when in occurrences(schedule_of(one), since, until):
-            words = outlooks.get((one.id, when.starts_at), "")
-            for day, block in _blocks(one, when, clock, now):
+    for reservation in reservations:
+        for occurrence in occurrences(schedule_of(reservation), since, until):
+            outlook = outlooks.get((reservation.id, occurrence.starts_at), "")
+            for day, block in _day_blocks(reservation, occurrence, clock, now):
                 if day in blocks:
-                    blocks[day].append(replace(block, outlook=words))
+                    blocks[day].append(replace(block, outlook=outlook))
     today = dt.datetime.fromtimestamp(now, clock).date()
-    drawn = [block for of_day in blocks.values() for block in of_day]
-    from_hour = min([DAY_BEGINS, *(block.first // 4 for block in drawn)])
-    to_hour = max([DAY_ENDS, *(-(-(block.first + block.quarters) // 4) for block in drawn)])
+    drawn_blocks = [block for of_day in blocks.values() for block in of_day]
+    from_hour = min([DAY_BEGINS, *(block.first // 4 for block in drawn_blocks)])
+    to_hour = max([DAY_ENDS, *(-(-(block.first + block.quarters) // 4) for block in drawn_blocks)])
     hours: dict[dt.date, dict[int, int]] = {day: {} for day in dates}
-    for moment, count in left.items():
+    for moment, count in reservable.items():
         at = dt.datetime.fromtimestamp(moment, clock)
         if at.date() in hours and from_hour <= at.hour < to_hour:
-            hours[at.date()].setdefault(_minutes(at) // 15, count)
-    days = (_day(day, blocks[day], day == today, hours[day]) for day in dates)
+            hours[at.date()].setdefault(_minutes_of_day(at) // 15, count)
+    days = (_draw_day(day, blocks[day], day == today, hours[day]) for day in dates)
     return Week(tuple(days), from_hour, to_hour, zone)
 
 
-def span(monday: dt.date, zone: str) -> tuple[float, float]:
-    """When a week begins and ends on a time zone's clock."""
+def week_bounds(monday: dt.date, zone: str) -> tuple[float, float]:
+    """Return when a week begins and ends in a time zone."""
     clock = ZoneInfo(zone)
     return _midnight(monday, clock), _midnight(monday + dt.timedelta(days=7), clock)
 
@@ -170,111 +177,131 @@ def _midnight(day: dt.date, clock: ZoneInfo) -> float:
     return dt.datetime.combine(day, dt.time(), clock).timestamp()
 
 
-def _blocks(
-    one: ReservationView, time: Occurrence, clock: ZoneInfo, now: float
+def _day_blocks(
+    reservation: ReservationView, time: Occurrence, clock: ZoneInfo, now: float
 ) -> Iterable[tuple[dt.date, Block]]:
-    """A time as blocks, one for each day of the drawn clock that it touches."""
+    """Yield the blocks of an occurrence, one for each local day that it touches."""
     starts, ends = (dt.datetime.fromtimestamp(at, clock) for at in time)
     times = f"{starts:%H:%M}–{ends:%H:%M}"
-    state = _state(one, time, now)
+    state = _state(reservation, time, now)
     day = starts.date()
     while day <= ends.date():
-        first = _minutes(starts) // 15 if day == starts.date() else 0
-        last = -(-_minutes(ends) // 15) if day == ends.date() else QUARTERS
+        first = _minutes_of_day(starts) // 15 if day == starts.date() else 0
+        last = -(-_minutes_of_day(ends) // 15) if day == ends.date() else QUARTERS
         if last > first:
-            yield day, Block(one, first, last - first, times, state)
+            yield day, Block(reservation, first, last - first, times, state)
         day += dt.timedelta(days=1)
 
 
-def _minutes(at: dt.datetime) -> int:
+def _minutes_of_day(at: dt.datetime) -> int:
     return at.hour * 60 + at.minute
 
 
-def _state(one: ReservationView, time: Occurrence, now: float) -> ReservationState:
-    if one.starts_at == time.starts_at:
-        return one.state
+def _state(reservation: ReservationView, time: Occurrence, now: float) -> ReservationState:
+    if reservation.starts_at == time.starts_at:
+        return reservation.state
     return ReservationState.OVER if time.ends_at <= now else ReservationState.PLANNED
 
 
-def _day(
+def _draw_day(
     date: dt.date, blocks: Sequence[Block], is_today: bool, hours: Mapping[int, int]
 ) -> CalendarDay:
-    """The blocks in lanes: each in the first that is free where it begins."""
+    """Draw a day, each block in the first lane that is free where the block begins."""
     ends: list[int] = []
-    placed = []
+    blocks_in_lanes = []
     for block in sorted(blocks, key=lambda block: (block.first, -block.quarters)):
         free = (lane for lane, end in enumerate(ends) if end <= block.first)
         lane = min(next(free, len(ends)), MOST_LANES - 1)
         ends[lane : lane + 1] = [block.first + block.quarters]
-        placed.append(replace(block, lane=lane))
-    return CalendarDay(date, is_today, tuple(placed), max(1, len(ends)), tuple(hours.items()))
+        blocks_in_lanes.append(replace(block, lane=lane))
+    return CalendarDay(
+        date, is_today, tuple(blocks_in_lanes), max(1, len(ends)), tuple(hours.items())
+    )
 
 
 async def page(request: Request, principal: Principal) -> str:
-    """The whole page; ``monday`` is any day of the week, ``seats`` a course and a shape."""
-    day, zone, asked = (request.query_params.get(key, "") for key in ("monday", "zone", "seats"))
+    """Return the page; ``monday`` is any day of the week, ``seats`` a course and a shape."""
+    day, zone, wanted_shape = (
+        request.query_params.get(key, "") for key in ("monday", "zone", "seats")
+    )
     runner: PoolRunner = request.app.state.runner
-    found = await runner.look(lambda pool: pool.reservations.all())
-    seen = [visible_reservation(one, principal) for one in found]
-    zone = zone if is_zone(zone) else usual_zone(seen)
+    reservations = await runner.look(lambda pool: pool.reservations.all())
+    visible = [visible_reservation(reservation, principal) for reservation in reservations]
+    zone = zone if is_zone(zone) else usual_zone(visible)
     now = time.time()
     monday = monday_of(_date(day, now, zone))
-    times = span(monday, zone)
-    outlooks = await runner.look(lambda pool: promises.of_week(pool.view, *times, zone))
+    times = week_bounds(monday, zone)
+    outlooks = await runner.look(lambda pool: certainty.week_outlooks(pool.view, *times, zone))
     offers = await _offers(request, principal, runner)
-    left: Mapping[float, int] = {}
-    if seats := _seats(offers, asked):
-        left = await runner.look(lambda pool: promises.hours_left(pool.view, *seats, *times))
-    shown_week = week(seen, monday, zone, now, outlooks, left)
+    reservable: Mapping[float, int] = {}
+    if seats := _selected_shape(offers, wanted_shape):
+        reservable = await runner.look(
+            lambda pool: certainty.reservable_by_hour(pool.view, *seats, *times)
+        )
+    shown_week = draw_week(visible, monday, zone, now, outlooks, reservable)
     return render(
         "reservations.html",
         request,
         principal,
         "reservations",
         week=shown_week,
-        found=seen,
+        found=visible,
         titles=request.app.state.course_titles,
-        may_change={one.id for one in seen if principal.may(Right.RESERVE, one.course)},
+        may_change={
+            reservation.id
+            for reservation in visible
+            if principal.may(Right.RESERVE, reservation.course)
+        },
         may_reserve=bool(offers),
         seats=" ".join(seats or ()),
         seat_choices=[
-            (f"{one.course} {shape.shape}", f"{one.title or one.course}: {shape.shape}")
-            for one, shape in _shapes(offers)
+            (f"{course.course} {shape.shape}", f"{course.title or course.course}: {shape.shape}")
+            for course, shape in _reservable_shapes(offers)
         ],
         number=shown_week.monday.isocalendar().week,
         before=shown_week.monday - dt.timedelta(days=7),
         after=shown_week.monday + dt.timedelta(days=7),
-        zones=sorted({zone, "UTC", *(one.tz for one in seen)}),
+        zones=sorted({zone, "UTC", *(reservation.tz for reservation in visible)}),
         day_names=DAY_NAMES,
         weekday_keys=WEEKDAYS,
         state_words=STATE_WORDS,
-        when=when,
+        when=describe_times,
         clock=lambda quarter: f"{quarter // 4 % 24:02}:{quarter % 4 * 15:02}",
         local=lambda at: f"{dt.datetime.fromtimestamp(at, ZoneInfo(zone)):%a %d %b, %H:%M %Z}",
     )
 
 
-def _seats(offers: Sequence[CourseOffers], asked: str) -> tuple[str, str] | None:
-    """The course and the shape whose hours are told: as asked, or the first that there is."""
-    found = [(one.course, shape.shape) for one, shape in _shapes(offers)]
-    return next((one for one in found if " ".join(one) == asked), next(iter(found), None))
+def _selected_shape(offers: Sequence[CourseOffers], wanted_shape: str) -> tuple[str, str] | None:
+    """Return the course and the shape whose free hours are drawn: as asked, or the first."""
+    choices = [(course.course, shape.shape) for course, shape in _reservable_shapes(offers)]
+    return next(
+        (choice for choice in choices if " ".join(choice) == wanted_shape),
+        next(iter(choices), None),
+    )
 
 
-def _shapes(offers: Iterable[CourseOffers]) -> list[tuple[CourseOffers, ShapeOffer]]:
-    """The shapes that can be reserved, each with its course."""
-    return [(one, shape) for one in offers for shape in one.shapes if shape.slices]
+def _reservable_shapes(offers: Iterable[CourseOffers]) -> list[tuple[CourseOffers, ShapeOffer]]:
+    """Return the shapes that can be reserved, each with its course."""
+    return [(course, shape) for course in offers for shape in course.shapes if shape.slices]
 
 
-def usual_zone(found: Sequence[ReservationView]) -> str:
-    """The time zone that most reservations are made in."""
-    return Counter(one.tz for one in found).most_common(1)[0][0] if found else "UTC"
+def usual_zone(reservations: Sequence[ReservationView]) -> str:
+    """Return the time zone that most reservations are made in."""
+    return (
+        Counter(reservation.tz for reservation in reservations).most_common(1)[0][0]
+        if reservations
+        else "UTC"
+    )
 
 
-def when(one: ReservationView) -> str:
-    """Its times, as they were said."""
-    days = ", ".join(day.capitalize() for day in one.weekdays) or f"{one.date:%d %B %Y}"
-    until = f", until {one.until:%d %B %Y}" if one.until else ""
-    return f"{days} {one.from_time}–{one.to_time} {one.tz}{until}"
+def describe_times(reservation: ReservationView) -> str:
+    """Return when a reservation takes place, as its request said."""
+    days = (
+        ", ".join(day.capitalize() for day in reservation.weekdays)
+        or f"{reservation.date:%d %B %Y}"
+    )
+    until = f", until {reservation.until:%d %B %Y}" if reservation.until else ""
+    return f"{days} {reservation.from_time}–{reservation.to_time} {reservation.tz}{until}"
 
 
 def _date(text: str, now: float, zone: str) -> dt.date:
@@ -287,39 +314,43 @@ def _date(text: str, now: float, zone: str) -> dt.date:
 
 
 async def new_reservation(request: Request, principal: MayReserve, runner: Runner) -> Response:
-    """The form that makes a reservation."""
+    """Return the form that makes a reservation."""
     offers = await _offers(request, principal, runner)
-    return HTMLResponse(render_part("details_reservation.html", one=None, **_choices(offers)))
+    return HTMLResponse(render_part("details_reservation.html", one=None, **_form_choices(offers)))
 
 
 async def reservation_details(
     request: Request, principal: Who, runner: Runner, target: str, zone: str = ""
 ) -> Response:
-    """One reservation, with the forms that change and cancel it; its next time by one clock."""
-    found = await runner.look(lambda pool: pool.reservations.all())
-    one = next((one for one in found if str(one.id) == target), None)
-    if one is None:
+    """Return one reservation, with its next time and the forms that change and cancel it."""
+    reservations = await runner.look(lambda pool: pool.reservations.all())
+    reservation = next(
+        (reservation for reservation in reservations if str(reservation.id) == target), None
+    )
+    if reservation is None:
         raise DeniedError(404, "no-such-page", OUT_OF_DATE)
-    may = principal.may(Right.RESERVE, one.course)
+    may = principal.may(Right.RESERVE, reservation.course)
     offers = await _offers(request, principal, runner) if may else []
     html = render_part(
         "details_reservation.html",
-        one=visible_reservation(one, principal),
-        title=request.app.state.course_titles.get(one.course, one.course),
+        one=visible_reservation(reservation, principal),
+        title=request.app.state.course_titles.get(reservation.course, reservation.course),
         state_words=STATE_WORDS,
-        when=when,
-        next_time=_next_time(one, zone if is_zone(zone) else one.tz),
-        **_choices(offers),
+        when=describe_times,
+        next_time=_next_time(reservation, zone if is_zone(zone) else reservation.tz),
+        **_form_choices(offers),
     )
     return HTMLResponse(html)
 
 
-def _next_time(one: ReservationView, zone: str) -> str:
-    """When it takes place next, as the clock of a time zone shows it."""
-    if one.starts_at is None or one.ends_at is None:
+def _next_time(reservation: ReservationView, zone: str) -> str:
+    """Return when a reservation takes place next, in the local time of a time zone."""
+    if reservation.starts_at is None or reservation.ends_at is None:
         return ""
     clock = ZoneInfo(zone)
-    starts, ends = (dt.datetime.fromtimestamp(at, clock) for at in (one.starts_at, one.ends_at))
+    starts, ends = (
+        dt.datetime.fromtimestamp(at, clock) for at in (reservation.starts_at, reservation.ends_at)
+    )
     return f"{starts:%a %d %b, %H:%M}–{ends:%H:%M %Z}"
 
 
@@ -333,19 +364,19 @@ async def _offers(request: Request, principal: Principal, runner: PoolRunner) ->
     return list((await runner.look(lambda pool: pool.offers(courses, None))).courses)
 
 
-def _choices(offers: Sequence[CourseOffers]) -> dict[str, object]:
-    """What can be reserved for whom."""
-    found = [(one.course, shape) for one, shape in _shapes(offers)]
+def _form_choices(offers: Sequence[CourseOffers]) -> dict[str, object]:
+    """Return the choices of the form: courses, and the shapes that each offers."""
+    offered = [(course.course, shape) for course, shape in _reservable_shapes(offers)]
     return {
-        "courses": [(one.course, one.title or one.course) for one in offers],
+        "courses": [(course.course, course.title or course.course) for course in offers],
         "shapes": {
-            shape.shape: shape_title(shape.shape, shape.compute_slices) for _, shape in found
+            shape.shape: shape_title(shape.shape, shape.compute_slices) for _, shape in offered
         },
         "offered_by": {
             shape.shape: json.dumps(
-                [course for course, other in found if other.shape == shape.shape]
+                [course for course, other in offered if other.shape == shape.shape]
             )
-            for _, shape in found
+            for _, shape in offered
         },
         "day_names": DAY_NAMES,
         "weekday_keys": WEEKDAYS,
@@ -361,8 +392,8 @@ router = APIRouter(prefix="/api/reservations", responses=REFUSED)
 @router.get("")
 async def reservations(principal: Who, runner: Runner) -> list[ReservationView]:
     """What is reserved, the next in front; who made it and what for, staff alone see."""
-    found = await runner.look(lambda pool: pool.reservations.all())
-    return [visible_reservation(one, principal) for one in found]
+    reservations = await runner.look(lambda pool: pool.reservations.all())
+    return [visible_reservation(reservation, principal) for reservation in reservations]
 
 
 @router.post("", status_code=201)
@@ -417,7 +448,9 @@ async def unreserve(
 
 
 def _check_right(pool: Pool, principal: Principal, number: int) -> None:
-    """Refuse whoever may not reserve for the course whose it is; what is over, the pool refuses."""
-    found = next((one for one in pool.reservations.all() if one.id == number), None)
-    if found is not None:
-        principal.require(Right.RESERVE, found.course)
+    """Refuse who may not reserve for the course; the pool refuses a reservation that is over."""
+    reservation = next(
+        (candidate for candidate in pool.reservations.all() if candidate.id == number), None
+    )
+    if reservation is not None:
+        principal.require(Right.RESERVE, reservation.course)

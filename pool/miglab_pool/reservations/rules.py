@@ -1,6 +1,6 @@
-"""A reservation's phases and times, worked out from its row alone.
+"""A reservation's times and phases, worked out from its row and the clock alone.  Pure.
 
-Which reservations are in force at a moment, and how much of each is left.  Pure.
+They say which reservations are in force at a moment, and how many leases of each are not drawn yet.
 """
 
 import datetime as dt
@@ -35,17 +35,17 @@ def _day(text: str) -> dt.date | None:
 
 
 def schedule_of(row: ReservationRow) -> Schedule:
-    """The row's times."""
+    """Return when a reservation takes place."""
     first, last = _day(row.first_date), _day(row.last_date)
     return schedule(row.weekdays, first, last, row.from_time, row.to_time, row.tz)
 
 
 def phase(row: ReservationRow, at: float, lead_s: float) -> Phase:
-    """What a reservation is doing at a moment, by its row and the clock alone.
+    """Return the phase of a reservation at a moment.
 
     Args:
-        row: of a reservation that is not cancelled or refused.
-        at: the moment.
+        row: a reservation that is not cancelled or refused.
+        at: the moment, seconds since the epoch.
         lead_s: how long before the start its slots are reserved.
 
     Returns:
@@ -53,72 +53,80 @@ def phase(row: ReservationRow, at: float, lead_s: float) -> Phase:
         its end, ``planned`` before, each with its time; ``over``, without one, after all.
     """
     times = schedule_of(row)
-    found = next(occurrences(times, at, at + lead_s), None)
-    if found is None:
+    current = next(occurrences(times, at, at + lead_s), None)
+    if current is None:
         ahead = next_occurrence(times, at)
         return (ReservationState.PLANNED if ahead else ReservationState.OVER), ahead
-    is_reserved = at < reserved_until(row, found)
-    return (ReservationState.RESERVED if is_reserved else ReservationState.OPEN), found
+    is_reserved = at < reserved_until(row, current)
+    return (ReservationState.RESERVED if is_reserved else ReservationState.OPEN), current
 
 
-def reserved_until(row: ReservationRow, found: Occurrence) -> float:
-    """When what was not taken up is free for all."""
-    return min(found.starts_at + row.grace_s, found.ends_at)
+def reserved_until(row: ReservationRow, occurrence: Occurrence) -> float:
+    """Return when the slots that were not taken up are free for all."""
+    return min(occurrence.starts_at + row.grace_s, occurrence.ends_at)
 
 
-def in_words(row: ReservationRow) -> str:
-    """What is reserved and when, for people."""
+def describe(row: ReservationRow) -> str:
+    """Return what is reserved and when, for people."""
     days = "+".join(names_of(row.weekdays)) or row.first_date
-    when = f"{days} {row.from_time}-{row.to_time} {row.tz}"
-    return f"{row.count} times {row.shape} for {row.course}, {when}"
+    times = f"{days} {row.from_time}-{row.to_time} {row.tz}"
+    return f"{row.count} times {row.shape} for {row.course}, {times}"
 
 
 @dataclass(frozen=True)
-class InForce:
-    """A reservation that keeps places or takes place at a moment.
+class ReservationInForce:
+    """A reservation that has slots reserved or takes place at a moment.
 
     Attributes:
-        row: what is reserved.
-        time: when.
-        is_reserved: whether its slots are kept.
+        row: the reservation.
+        time: the occurrence that is in force.
+        is_reserved: whether its slots are reserved.
         has_begun: whether it takes place.
-        left: how many leases its course has not drawn.
+        undrawn: how many of its leases the course has not drawn yet.
     """
 
     row: ReservationRow
     time: Occurrence
     is_reserved: bool
     has_begun: bool
-    left: int
+    undrawn: int
 
     @property
     def key(self) -> Key:
-        """What a lease must be of to be drawn from it: the course and the shape."""
+        """The course and shape of the leases that draw on it."""
         return self.row.course, self.row.shape
 
 
-def undrawn(rows: Iterable[ReservationRow], at: float, lead_s: float) -> list[InForce]:
-    """The reservations in force at a moment if no lease lives, those that began first in front."""
+def reservations_in_force_at(
+    rows: Iterable[ReservationRow], at: float, lead_s: float
+) -> list[ReservationInForce]:
+    """Return the reservations in force at a moment as if nothing were drawn, by start."""
     phases = ((row, *phase(row, at, lead_s)) for row in rows)
     in_time = [
-        InForce(row, time, state is ReservationState.RESERVED, time.starts_at <= at, row.count)
+        ReservationInForce(
+            row, time, state is ReservationState.RESERVED, time.starts_at <= at, row.count
+        )
         for row, state, time in phases
         if time is not None and state in (ReservationState.RESERVED, ReservationState.OPEN)
     ]
-    return sorted(in_time, key=lambda one: (one.time, one.row.id))
+    return sorted(in_time, key=lambda reservation: (reservation.time, reservation.row.id))
 
 
-def drawn(leases: Iterable[LeaseRow]) -> Counter[Key]:
-    """How many people of each course draw on its reservations of each shape, if these live."""
-    held = ((one.course, one.shape, one.user) for one in leases if one.state != RELEASING)
-    return Counter((course, shape) for course, shape, _ in set(held))
+def count_drawing(leases: Iterable[LeaseRow]) -> Counter[Key]:
+    """Return how many people draw on the reservations of each course and shape."""
+    claims = (
+        (lease.course, lease.shape, lease.user) for lease in leases if lease.state != RELEASING
+    )
+    return Counter((course, shape) for course, shape, _ in set(claims))
 
 
-def less_drawn(ahead: Sequence[InForce], drawn: Mapping[Key, int]) -> list[InForce]:
-    """Who holds the shape draws on the course's reservations, the earliest first."""
-    rest, less = Counter(drawn), []
-    for one in ahead:
-        mine = min(rest[one.key], one.row.count)
-        rest[one.key] -= mine
-        less.append(replace(one, left=one.row.count - mine))
-    return less
+def subtract_drawn(
+    reservations: Sequence[ReservationInForce], drawn_counts: Mapping[Key, int]
+) -> list[ReservationInForce]:
+    """Return the reservations less what is drawn; each lease draws on the earliest of its key."""
+    unassigned, remaining = Counter(drawn_counts), []
+    for reservation in reservations:
+        drawn_here = min(unassigned[reservation.key], reservation.row.count)
+        unassigned[reservation.key] -= drawn_here
+        remaining.append(replace(reservation, undrawn=reservation.row.count - drawn_here))
+    return remaining

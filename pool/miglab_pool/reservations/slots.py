@@ -1,9 +1,9 @@
-"""What reservations in force mean for the queue: who goes first, and which slots are reserved.
+"""What reservations in force mean for the queue: whose tickets go first, which slots are reserved.
 
-From the lead before its start to the end of its grace a reservation has a slot for each lease
-that its course has not yet drawn; nobody else gets a new lease there, and who runs there runs on.
-From then to its end its students only go first.  A class that takes place goes before one that is
-about to begin.  All of it follows from the view.
+From the lead before its start to the end of its grace period, a reservation has a slot for each
+lease that its course has not yet drawn.  Nobody else gets a new lease there, and leases that run
+there go on.  From then to its end, its students only go first in the queue.  A class that takes
+place goes before one that is about to begin.  All of it follows from the view.
 """
 
 from collections import Counter, defaultdict
@@ -16,8 +16,8 @@ from miglab_pool.gpu.geometry import Placed
 from miglab_pool.gpu.shapes import profiles
 from miglab_pool.ledger.rows import FULL, LeaseRow, ReservationRow, TicketRow
 from miglab_pool.reservations import rules
-from miglab_pool.reservations.feasible import feasible, starts, stays
-from miglab_pool.reservations.rules import InForce, Key, reserved_until
+from miglab_pool.reservations.feasible import feasible, is_guaranteed_beyond, start_times
+from miglab_pool.reservations.rules import Key, ReservationInForce, reserved_until
 from miglab_pool.state.placement import (
     Choice,
     GpuOccupancy,
@@ -37,7 +37,7 @@ from miglab_pool.state.slot_choice import (
 from miglab_pool.state.view import GpuSnapshot, PoolView, once
 
 SlotsByReservation = dict[int, tuple[Slot, ...]]
-"""By reservation; a slot's request is which of its leases it is for."""
+"""The slots by reservation; a slot's request says which lease of the reservation it is for."""
 NO_REQUEST = -1
 MINUTE_S = 60.0
 
@@ -45,93 +45,107 @@ MINUTE_S = 60.0
 
 
 @once
-def in_force(view: PoolView) -> list[InForce]:
-    """The reservations that keep places or take place, those that began first in front."""
+def reservations_in_force(view: PoolView) -> list[ReservationInForce]:
+    """Return the reservations that have slots reserved or take place now, by start."""
     if not view.reservations:
         return []
     rows, lead_s = view.reservations.values(), view.settings.pool.reserve_lead_s
-    ahead = rules.undrawn(rows, view.at, lead_s)
-    return rules.less_drawn(ahead, rules.drawn(view.leases.values())) if ahead else []
+    ahead = rules.reservations_in_force_at(rows, view.at, lead_s)
+    return rules.subtract_drawn(ahead, rules.count_drawing(view.leases.values())) if ahead else []
 
 
 @once
 def open_gpus(view: PoolView) -> list[GpuOccupancy]:
-    """Every GPU that can be cut, without the slots that are reserved now."""
-    slots = [slot for mine in slots_of(view).values() for slot in mine]
+    """Return the occupancy of each partitionable GPU, without the slots that are reserved now."""
+    slots = [slot for own_slots in slots_of(view).values() for slot in own_slots]
     return beside(view.occupancies, by_gpu(slots)) if slots else view.occupancies
 
 
 def slots_with_reservation(view: PoolView) -> list[tuple[ReservationRow, Slot]]:
-    """The slots that are reserved now, each with the reservation it is for."""
+    """Return the slots that are reserved now, each with its reservation."""
     rows = view.reservations
     return [(rows[number], slot) for number, slots in slots_of(view).items() for slot in slots]
 
 
 @once
-def reserved_s(view: PoolView) -> float | None:
-    """How long slots are reserved yet; None while none are."""
-    ends = [reserved_until(one.row, one.time) for one in reserving(view)]
+def remaining_reserved_s(view: PoolView) -> float | None:
+    """Return for how long slots stay reserved; None while none are."""
+    ends = [
+        reserved_until(reservation.row, reservation.time)
+        for reservation in reservations_with_slots(view)
+    ]
     return max(ends) - view.at if ends else None
 
 
-def ready(view: PoolView, course: str, shape: str) -> int:
-    """How many who ask now would find a slot of their course's reservations empty."""
-    mine = [(one, len(tickets)) for one, tickets in claimed_by(view) if one.key == (course, shape)]
-    return sum(max(0, _count_ready(view, one) - claimed) for one, claimed in mine)
+def count_ready(view: PoolView, course: str, shape: str) -> int:
+    """Return how many more students of a course would find a reserved slot of a shape empty now."""
+    ready = 0
+    for reservation, tickets in reservations_with_claimants(view):
+        if reservation.key == (course, shape):
+            ready += max(0, _count_ready_of(view, reservation) - len(tickets))
+    return ready
 
 
-def _count_ready(view: PoolView, one: InForce) -> int:
-    if one.row.shape == FULL:
-        return min(one.left, len(free_whole(view, but=one)) - len(free_whole(view)))
-    _, mine = _slots_beside(view, one)
-    gpus = {one.gpu: one for one in view.occupancies}
-    taken = {slot.request for slot in mine if not is_empty(gpus[slot.gpu], slot.placed)}
-    return len({slot.request for slot in mine} - taken)
+def _count_ready_of(view: PoolView, reservation: ReservationInForce) -> int:
+    if reservation.row.shape == FULL:
+        return min(
+            reservation.undrawn,
+            len(free_whole_gpus(view, except_for=reservation)) - len(free_whole_gpus(view)),
+        )
+    _, own_slots = _slots_beside(view, reservation)
+    gpus = {occupancy.gpu: occupancy for occupancy in view.occupancies}
+    occupied = {slot.request for slot in own_slots if not is_empty(gpus[slot.gpu], slot.placed)}
+    return len({slot.request for slot in own_slots} - occupied)
 
 
 def count_held_up(view: PoolView, row: ReservationRow) -> int:
-    """How many of a reservation's leases have a slot that something still lies on."""
-    mine = (one for one in reserving(view) if one.row.id == row.id)
-    return sum(one.left - _count_ready(view, one) for one in mine)
+    """Return how many leases of a reservation have a slot that is not empty yet."""
+    matching = (
+        reservation for reservation in reservations_with_slots(view) if reservation.row.id == row.id
+    )
+    return sum(reservation.undrawn - _count_ready_of(view, reservation) for reservation in matching)
 
 
 @once
-def reserving(view: PoolView) -> tuple[InForce, ...]:
-    """The reservations that have slots now."""
-    return tuple(one for one in in_force(view) if one.is_reserved and one.left)
+def reservations_with_slots(view: PoolView) -> tuple[ReservationInForce, ...]:
+    """Return the reservations that have slots now."""
+    return tuple(r for r in reservations_in_force(view) if r.is_reserved and r.undrawn)
 
 
 @once
 def slots_of(view: PoolView) -> SlotsByReservation:
-    """The slots of each reservation that has any: what begins first is placed first."""
-    sliced = [one for one in reserving(view) if one.row.shape != FULL]
+    """Return the slots of each reservation; earlier reservations choose first."""
+    sliced = [r for r in reservations_with_slots(view) if r.row.shape != FULL]
     slots: SlotsByReservation = {}
-    for starts_at, group in groupby(sliced, lambda one: one.time.starts_at):
-        wanted = list(group)
-        taken = [slot for mine in slots.values() for slot in mine]
-        gpus = _candidates(view, starts_at, frozenset(one.key for one in sliced))
-        beside = _chosen(wanted, _closed(gpus, [*taken, *_later(view, wanted)]))
-        is_all = sum(map(len, beside.values())) == sum(
-            one.left * len(profiles(one.row.shape)) for one in wanted
-        )
-        slots |= beside if is_all else _chosen(wanted, _closed(gpus, taken))
+    for starts_at, group in groupby(sliced, lambda reservation: reservation.time.starts_at):
+        reservations = list(group)
+        gpus = _candidates(view, starts_at, frozenset(r.key for r in sliced))
+        gpus = _without_slots(gpus, [slot for earlier in slots.values() for slot in earlier])
+        later_slots = _slots_of_later(view, reservations)
+        unshared = _choose_slots(reservations, _without_slots(gpus, later_slots))
+        slice_count = sum(r.undrawn * len(profiles(r.row.shape)) for r in reservations)
+        has_all = sum(map(len, unshared.values())) == slice_count
+        slots |= unshared if has_all else _choose_slots(reservations, gpus)
     return slots
 
 
-def _later(view: PoolView, wanted: Sequence[InForce]) -> list[Slot]:
-    """Where those may lie that begin while these take place: better left to them."""
-    mine = {one.row.id for one in wanted}
-    begins, ends = wanted[0].time.starts_at, max(one.time.ends_at for one in wanted)
+def _slots_of_later(view: PoolView, reservations: Sequence[ReservationInForce]) -> list[Slot]:
+    """Return where reservations that begin while these take place may have slots.
+
+    These slots are better left to them.
+    """
+    own_ids = {reservation.row.id for reservation in reservations}
+    begins, ends = reservations[0].time.starts_at, max(r.time.ends_at for r in reservations)
     return [
         slot
-        for start in starts(view, max(begins, view.at), ends)
+        for start in start_times(view, max(begins, view.at), ends)
         for number, slot in feasible(view, start).slots
-        if number not in mine and begins < start < ends
+        if number not in own_ids and begins < start < ends
     ]
 
 
 def _candidates(view: PoolView, starts_at: float, drawing: frozenset[Key]) -> list[SlotCandidate]:
-    late = view.at // MINUTE_S * MINUTE_S  # of what should have begun: looked at every minute
+    late = view.at // MINUTE_S * MINUTE_S  # a reservation that has begun is placed anew each minute
     moment, clear_s = max(starts_at, late), view.settings.pool.clear_s
     gpus = (gpu for gpu in view.gpus.values() if gpu.occupancy)
     return [_candidate(gpu, drawing, moment, clear_s) for gpu in gpus]
@@ -141,75 +155,87 @@ def _candidates(view: PoolView, starts_at: float, drawing: frozenset[Key]) -> li
 def _candidate(
     gpu: GpuSnapshot, drawing: frozenset[Key], moment: float, clear_s: float
 ) -> SlotCandidate:
-    """A GPU on which slots may be chosen beside what is guaranteed beyond a moment.
+    """Return a GPU for the choice of slots beside the leases guaranteed beyond a moment.
 
-    A lease that has been warned is as good as gone, so that nobody else is warned instead.
+    A lease that was warned counts as gone, so that no other lease is warned instead.
     """
     assert gpu.occupancy is not None
     kinds: dict[str, list[Placed]] = {"fixed": [], "drawn": [], "leased": [], "gone": []}
     for row in gpu.slices:
         lease = gpu.leases.get(row.lease or 0)
         if lease is not None:
-            kinds[_kind(lease, drawing, moment, clear_s)].append(gpu.placed(row))
-    fixed = (*gpu.occupancy.fixed, *kinds["fixed"])
-    occupancy = replace(gpu.occupancy, fixed=fixed)
+            kinds[_lease_kind(lease, drawing, moment, clear_s)].append(gpu.placed(row))
+    immovable = (*gpu.occupancy.fixed, *kinds["fixed"])
+    occupancy = replace(gpu.occupancy, fixed=immovable)
     return SlotCandidate(occupancy, tuple(kinds["leased"]), tuple(kinds["drawn"]))
 
 
-def _kind(lease: LeaseRow, drawing: Collection[Key], moment: float, clear_s: float) -> str:
-    if stays(lease, moment, clear_s):
+def _lease_kind(lease: LeaseRow, drawing: Collection[Key], moment: float, clear_s: float) -> str:
+    if is_guaranteed_beyond(lease, moment, clear_s):
         return "fixed"
     if (lease.course, lease.shape) in drawing:
         return "drawn"
     return "gone" if lease.reclaim_at is not None or lease.releasing_at is not None else "leased"
 
 
-def _closed(gpus: Sequence[SlotCandidate], slots: Sequence[Slot]) -> list[SlotCandidate]:
-    """The same without slots that others have."""
-    kept = by_gpu(slots)
+def _without_slots(gpus: Sequence[SlotCandidate], slots: Sequence[Slot]) -> list[SlotCandidate]:
+    """Return the candidates without slots that other reservations have."""
+    slots_by_gpu = by_gpu(slots)
     return [
-        replace(one, occupancy=without(one.occupancy, kept.get(one.occupancy.gpu, ())))
-        for one in gpus
+        replace(
+            candidate,
+            occupancy=without(candidate.occupancy, slots_by_gpu.get(candidate.occupancy.gpu, ())),
+        )
+        for candidate in gpus
     ]
 
 
-def _chosen(wanted: Sequence[InForce], gpus: Sequence[SlotCandidate]) -> SlotsByReservation:
-    leases = [one for one in wanted for _ in range(one.left)]
-    requests = [SlotRequest(one.row.course, profiles(one.row.shape)) for one in leases]
-    slots: SlotsByReservation = {one.row.id: () for one in wanted}
-    for request, mine in choose_slots_for(requests, gpus).items():
+def _choose_slots(
+    reservations: Sequence[ReservationInForce], gpus: Sequence[SlotCandidate]
+) -> SlotsByReservation:
+    leases = [reservation for reservation in reservations for _ in range(reservation.undrawn)]
+    requests = [SlotRequest(lease.row.course, profiles(lease.row.shape)) for lease in leases]
+    slots: SlotsByReservation = {reservation.row.id: () for reservation in reservations}
+    for request, lease_slots in choose_slots_for(requests, gpus).items():
         number = leases[request].row.id
-        slots[number] = (*slots[number], *mine)
+        slots[number] = (*slots[number], *lease_slots)
     return slots
 
 
 @once
 def drawn_until(view: PoolView) -> dict[int, float]:
-    """Until when the leases are guaranteed that draw on a reservation: to its end.
+    """Return until when each lease that draws on a reservation is guaranteed: to its end.
 
-    Those granted first draw, one for each person, as many as are reserved; what is borrowed ends
-    when it is set.
+    One lease of each person draws, those granted first, up to the reserved count.  Borrowed slices
+    keep the end that was set for them.
     """
-    found: dict[int, float] = {}
-    for one in in_force(view) if view.reservations else ():
-        mine: dict[str, LeaseRow] = {}
+    ends: dict[int, float] = {}
+    for reservation in reservations_in_force(view) if view.reservations else ():
+        leases_by_user: dict[str, LeaseRow] = {}
         for lease in sorted(view.leases.values(), key=lambda lease: lease.id):
-            if (lease.course, lease.shape) == one.key and lease.state != LeaseState.RELEASING:
-                mine.setdefault(lease.user, lease)
-        drawn = [lease for lease in mine.values() if lease.id not in found][: one.row.count]
-        if one.is_reserved:
-            found |= {lease.id: one.time.ends_at for lease in drawn if not lease.is_borrow}
-    return found
+            if (
+                lease.course,
+                lease.shape,
+            ) == reservation.key and lease.state != LeaseState.RELEASING:
+                leases_by_user.setdefault(lease.user, lease)
+        drawn_leases = [lease for lease in leases_by_user.values() if lease.id not in ends][
+            : reservation.row.count
+        ]
+        if reservation.is_reserved:
+            ends |= {
+                lease.id: reservation.time.ends_at for lease in drawn_leases if not lease.is_borrow
+            }
+    return ends
 
 
-# -- whose they are -----------------------------------------------------------------------------
+# -- claims ------------------------------------------------------------------------------------
 
 
 @once
 def _claimants(view: PoolView) -> dict[Key, list[TicketRow]]:
-    """The tickets that may be served, by what they could draw on, oldest first.
+    """Return the tickets that may draw on a reservation, by course and shape, oldest first.
 
-    One person, one claim: who draws already, or waits twice, is not there again.
+    Each person has one claim: tickets of those who draw already, and second tickets, are left out.
     """
     waiting: defaultdict[Key, list[TicketRow]] = defaultdict(list)
     claims = {
@@ -225,84 +251,115 @@ def _claimants(view: PoolView) -> dict[Key, list[TicketRow]]:
     return waiting
 
 
-def claims(view: PoolView, one: InForce, but: Collection[int] = ()) -> list[TicketRow]:
-    """The tickets that may draw on a reservation now, as many as it has left, oldest first.
+def claiming_tickets(
+    view: PoolView, reservation: ReservationInForce, excluded: Collection[int] = ()
+) -> list[TicketRow]:
+    """Return the tickets that may draw on a reservation now, oldest first.
+
+    They are at most as many as its leases that are not drawn yet.
 
     Args:
         view: the pool.
-        one: the reservation.
-        but: tickets that stand for another's slots.
+        reservation: the reservation.
+        excluded: tickets that have a slot of another reservation.
     """
-    mine = [ticket for ticket in _claimants(view).get(one.key, ()) if ticket.id not in but]
-    return mine[: one.left]
+    tickets = [
+        ticket for ticket in _claimants(view).get(reservation.key, ()) if ticket.id not in excluded
+    ]
+    return tickets[: reservation.undrawn]
 
 
 @once
-def claimed_by(view: PoolView) -> list[tuple[InForce, list[TicketRow]]]:
-    """The reservations that have slots, each with the tickets for which it does: none twice."""
-    reserved: list[tuple[InForce, list[TicketRow]]] = []
+def reservations_with_claimants(view: PoolView) -> list[tuple[ReservationInForce, list[TicketRow]]]:
+    """Return the reservations with slots, each with the tickets that claim them; none twice."""
+    reserved: list[tuple[ReservationInForce, list[TicketRow]]] = []
     claimants_with_slot: set[int] = set()
-    for one in in_force(view):
-        if one.is_reserved:
-            mine = claims(view, one, claimants_with_slot)
-            claimants_with_slot.update(ticket.id for ticket in mine)
-            reserved.append((one, mine))
+    for reservation in reservations_in_force(view):
+        if reservation.is_reserved:
+            tickets = claiming_tickets(view, reservation, claimants_with_slot)
+            claimants_with_slot.update(ticket.id for ticket in tickets)
+            reserved.append((reservation, tickets))
     return reserved
 
 
 @once
 def claimants_with_slot(view: PoolView) -> frozenset[int]:
-    """The tickets for which a slot is reserved: they need no other hold."""
-    return frozenset(ticket.id for _, mine in claimed_by(view) for ticket in mine)
+    """Return the tickets for which a slot is reserved, so that they need no hold."""
+    return frozenset(
+        ticket.id for _, tickets in reservations_with_claimants(view) for ticket in tickets
+    )
 
 
-def choose(view: PoolView, one: InForce) -> tuple[Choice, ...] | None:
-    """Where its next lease goes: on one of its own slots, or beside what is reserved."""
-    others, mine = _slots_beside(view, one)
-    gpus = own_first(view.occupancies, one.row.course)
-    wanted = profiles(one.row.shape)
-    requests = sorted({slot.request for slot in mine}) or [NO_REQUEST]
-    for later, request in product((_later(view, [one]), []), requests):
-        shut = [*others, *later, *(slot for slot in mine if slot.request != request)]
-        choices = place(wanted, beside(gpus, by_gpu(shut)))
+def choose_next(view: PoolView, reservation: ReservationInForce) -> tuple[Choice, ...] | None:
+    """Return the slices for a reservation's next lease; None if they are not free yet.
+
+    They lie on one of its own slots, or beside all that is reserved.
+    """
+    other_slots, own_slots = _slots_beside(view, reservation)
+    gpus = own_first(view.occupancies, reservation.row.course)
+    names = profiles(reservation.row.shape)
+    requests = sorted({slot.request for slot in own_slots}) or [NO_REQUEST]
+    for later, request in product((_slots_of_later(view, [reservation]), []), requests):
+        closed_slots = [
+            *other_slots,
+            *later,
+            *(slot for slot in own_slots if slot.request != request),
+        ]
+        choices = place(names, beside(gpus, by_gpu(closed_slots)))
         if choices is not None:
             return choices
     return None
 
 
-def _slots_beside(view: PoolView, one: InForce) -> tuple[list[Slot], tuple[Slot, ...]]:
-    """The slots that this reservation's students may not use, and their own."""
+def _slots_beside(
+    view: PoolView, reservation: ReservationInForce
+) -> tuple[list[Slot], tuple[Slot, ...]]:
+    """Return the slots of other reservations, and those of this one."""
     slots = slots_of(view)
-    others = [slot for number, mine in slots.items() if number != one.row.id for slot in mine]
-    return others, slots.get(one.row.id, ())
+    other_slots = [
+        slot
+        for number, their_slots in slots.items()
+        if number != reservation.row.id
+        for slot in their_slots
+    ]
+    return other_slots, slots.get(reservation.row.id, ())
 
 
 # -- whole GPUs ---------------------------------------------------------------------------------
 
 
-def free_whole(view: PoolView, course: str = "", but: InForce | None = None) -> list[GpuSnapshot]:
-    """The whole GPUs that a course may lease now, less those reserved for others than ``but``.
+def free_whole_gpus(
+    view: PoolView, course: str = "", except_for: ReservationInForce | None = None
+) -> list[GpuSnapshot]:
+    """Return the whole GPUs that a course may lease now, its own GPUs first.
 
-    Its own come first: what is reserved for others is counted among those for all.
+    GPUs that reservations other than ``except_for`` need are left out.
     """
     free = [gpu for gpu in view.gpus.values() if gpu.is_free_whole]
-    others = [
-        one
-        for one in (reserving(view) if free else ())
-        if one.row.shape == FULL and (but is None or one.row.id != but.row.id)
+    reservations = [
+        reservation
+        for reservation in (reservations_with_slots(view) if free else ())
+        if reservation.row.shape == FULL
+        and (except_for is None or reservation.row.id != except_for.row.id)
     ]
-    own = [gpu for gpu in free if course and gpu.course == course]
-    for_all = [gpu for gpu in free if not gpu.course]
-    mine = sum(one.left for one in others if one.row.course == course)
-    taken = _reserved_for_all(free, others, course) + max(0, mine - len(own))
-    return [*own[: max(0, len(own) - mine)], *for_all[: max(0, len(for_all) - taken)]]
+    own_gpus = [gpu for gpu in free if course and gpu.course == course]
+    shared_gpus = [gpu for gpu in free if not gpu.course]
+    own_count = sum(r.undrawn for r in reservations if r.row.course == course)
+    shared_count = _count_shared_reserved(free, reservations, course)
+    shared_count += max(0, own_count - len(own_gpus))
+    return [
+        *own_gpus[: max(0, len(own_gpus) - own_count)],
+        *shared_gpus[: max(0, len(shared_gpus) - shared_count)],
+    ]
 
 
-def _reserved_for_all(free: Sequence[GpuSnapshot], others: Sequence[InForce], course: str) -> int:
-    """How many whole GPUs other courses' reservations take beside those courses' own."""
-    wanted = Counter[str]()
-    for one in others:
-        if one.row.course != course:
-            wanted[one.row.course] += one.left
+def _count_shared_reserved(
+    free: Sequence[GpuSnapshot], reservations: Sequence[ReservationInForce], course: str
+) -> int:
+    """Return how many shared whole GPUs the reservations of other courses take."""
+    reserved_counts = Counter[str]()
+    for reservation in reservations:
+        if reservation.row.course != course:
+            reserved_counts[reservation.row.course] += reservation.undrawn
     owned = Counter(gpu.course for gpu in free)
-    return sum(max(0, number - owned[whose]) for whose, number in wanted.items())
+    return sum(max(0, number - owned[owner]) for owner, number in reserved_counts.items())

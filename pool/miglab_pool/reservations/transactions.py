@@ -1,8 +1,7 @@
-"""Reservations: made, refused, cancelled, and when each is in force.
+"""Reservations are made, refused, changed and cancelled here, and their phases recorded.
 
-Decisions only.  What a reservation is doing at a moment follows from its row and the clock alone
-(`phase`); the state in the row is what was noted last, for the ledger's history.  What is kept for
-those in force is rules.py's concern.
+The phase of a reservation follows from its row and the clock alone (`rules.phase`); the state in
+the row is the phase that was recorded last, for the ledger's history.
 """
 
 from dataclasses import replace
@@ -13,18 +12,17 @@ from miglab_pool import schedule
 from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.ledger.rows import LIVE_RESERVATIONS, ReservationRow
 from miglab_pool.refused import Refused
-from miglab_pool.reservations.promises import (
-    Certainty,
+from miglab_pool.reservations.certainty import Certainty, outlook
+from miglab_pool.reservations.checks import (
     check_ahead,
     check_open,
     check_room,
     check_times,
-    extension_limit,
-    outlook,
-    shape_of,
+    resolve_shape,
 )
-from miglab_pool.reservations.rules import in_words, phase, reserved_until, schedule_of
-from miglab_pool.reservations.slots import drawn_until, in_force
+from miglab_pool.reservations.guarantees import extension_limit
+from miglab_pool.reservations.rules import describe, phase, reserved_until, schedule_of
+from miglab_pool.reservations.slots import drawn_until, reservations_in_force
 from miglab_pool.schedule import Occurrence, local_day, mask_of
 from miglab_pool.state.store import Store, Subject, locked
 from miglab_pool.state.view import PoolView
@@ -34,38 +32,38 @@ class Reservations(Subject):
     """See the module."""
 
     def all(self) -> list[ReservationView]:
-        """Those in force or planned, the next first."""
+        """Return the reservations that are planned or in force, the next first."""
         view = self.store.current
         views = [reservation_view(view, row) for row in view.reservations.values()]
-        return sorted(views, key=lambda one: (one.starts_at or 0.0, one.id))
+        return sorted(views, key=lambda reservation: (reservation.starts_at or 0.0, reservation.id))
 
     @locked
-    def preview(self, asked: ReservationRequest, number: int = 0) -> ReservationView:
-        """What would be reserved, and how much of it is certain; nothing is written.
+    def preview(self, request: ReservationRequest, number: int = 0) -> ReservationView:
+        """Return what would be reserved, and how much of it is certain; nothing is written.
 
         Args:
-            asked: what for.
-            number: of the reservation that would be changed; 0: a new one.
+            request: what to reserve.
+            number: the reservation that would be changed; 0: a new one.
 
         Raises:
             Refused: as `make` would.
         """
         view = self.store.current
-        row, refusal = _judged(view, _row(number, view.at, asked, ""), asked)
+        row, refusal = _check_request(view, _new_row(number, view.at, request, ""), request)
         if refusal is not None:
             raise refusal
         return reservation_view(view, row)
 
     @locked
-    def make(self, asked: ReservationRequest, by: str) -> ReservationView:
+    def make(self, request: ReservationRequest, actor: str) -> ReservationView:
         """Reserve slices for a course.
 
         Raises:
             Refused: with the reason, which is in the ledger too.
         """
         with self.store.write(durable=True) as tx:
-            row = _row(self.store.ledger.new_id("reservation"), tx.at, asked, by)
-            row, refusal = _judged(self.store.view(tx.at), row, asked)
+            row = _new_row(self.store.ledger.new_id("reservation"), tx.at, request, actor)
+            row, refusal = _check_request(self.store.view(tx.at), row, request)
             if refusal is not None:
                 row = replace(
                     row,
@@ -73,7 +71,7 @@ class Reservations(Subject):
                     reason=refusal.reason,
                     message=refusal.message,
                 )
-            tx.put(row, by, row.message or in_words(row))
+            tx.put(row, actor, row.message or describe(row))
         if refusal is not None:
             raise refusal
         return reservation_view(self.store.current, row)
@@ -82,12 +80,12 @@ class Reservations(Subject):
     def change(
         self,
         number: int,
-        asked: ReservationRequest,
-        by: str,
+        request: ReservationRequest,
+        actor: str,
     ) -> ReservationView:
-        """Reserve otherwise under the same number; if that is refused, it stays as it was.
+        """Change a reservation under its number; if that is refused, it stays as it was.
 
-        What it keeps from now on follows from what it is now; leases drawn from it live on.
+        Leases drawn from it live on.
 
         Raises:
             Refused: with the reason, which is in the ledger too.
@@ -98,44 +96,44 @@ class Reservations(Subject):
                 raise Refused(
                     "reservation-over", f"Reservation {number} is {before.state} already."
                 )
-            row = replace(_row(number, before.made_at, asked, by), state=before.state)
-            row, refusal = _judged(self.store.view(tx.at), row, asked)
+            row = replace(_new_row(number, before.made_at, request, actor), state=before.state)
+            row, refusal = _check_request(self.store.view(tx.at), row, request)
             if refusal is None:
-                tx.put(row, by)
-                tx.record(row, by, row.message or in_words(row), "change")
+                tx.put(row, actor)
+                tx.record(row, actor, row.message or describe(row), "change")
             else:
-                tx.record(before, by, f"not changed: {refusal.message}", "refused")
+                tx.record(before, actor, f"not changed: {refusal.message}", "refused")
         if refusal is not None:
             raise refusal
         return reservation_view(self.store.current, row)
 
     @locked
-    def cancel(self, number: int, by: str, reason: str = "") -> ReservationView:
-        """End a reservation: what it keeps is free for all at once; leases drawn from it live on.
+    def cancel(self, number: int, actor: str, reason: str = "") -> ReservationView:
+        """Cancel a reservation: its slots are free for all at once; leases drawn from it live on.
 
         Raises:
-            Refused: there is none, or it is over.
+            Refused: there is no such reservation, or it is over.
         """
         with self.store.write(durable=True) as tx:
             row = self.store.find(ReservationRow, number)
             if row.state not in LIVE_RESERVATIONS:
                 raise Refused("reservation-over", f"Reservation {number} is {row.state} already.")
-            message = reason or f"{by} cancelled it."
+            message = reason or f"{actor} cancelled it."
             row = replace(
                 row, state=ReservationState.CANCELLED, reason="cancelled", message=message
             )
-            tx.put(row, by, message)
+            tx.put(row, actor, message)
         return reservation_view(self.store.current, row)
 
 
-def _judged(
-    view: PoolView, row: ReservationRow, asked: ReservationRequest
+def _check_request(
+    view: PoolView, row: ReservationRow, request: ReservationRequest
 ) -> tuple[ReservationRow, Refused | None]:
-    """The row with its shape and first day worked out, and why it cannot be."""
+    """Return the row with its shape and first day worked out, and why it is refused, if it is."""
     try:
-        row = replace(row, shape=shape_of(view, asked))
-        check_times(asked, view.at)
-        row = replace(row, first_date=(asked.date or local_day(view.at, asked.tz)).isoformat())
+        row = replace(row, shape=resolve_shape(view, request))
+        check_times(request, view.at)
+        row = replace(row, first_date=(request.date or local_day(view.at, request.tz)).isoformat())
         check_ahead(row, view.at)
         check_open(view, row)
         check_room(view, row)
@@ -144,75 +142,81 @@ def _judged(
     return row, None
 
 
-def _row(number: int, made_at: float, asked: ReservationRequest, by: str) -> ReservationRow:
+def _new_row(
+    number: int, made_at: float, request: ReservationRequest, actor: str
+) -> ReservationRow:
     return ReservationRow(
         id=number,
-        course=asked.course,
-        shape=asked.shape,
-        count=asked.count,
-        weekdays=mask_of(asked.weekdays),
-        first_date=asked.date.isoformat() if asked.date else "",
-        last_date=asked.until.isoformat() if asked.until else "",
-        from_time=asked.from_time,
-        to_time=asked.to_time,
-        tz=asked.tz,
-        grace_s=asked.grace_s,
-        made_by=by,
+        course=request.course,
+        shape=request.shape,
+        count=request.count,
+        weekdays=mask_of(request.weekdays),
+        first_date=request.date.isoformat() if request.date else "",
+        last_date=request.until.isoformat() if request.until else "",
+        from_time=request.from_time,
+        to_time=request.to_time,
+        tz=request.tz,
+        grace_s=request.grace_s,
+        made_by=actor,
         made_at=made_at,
         state=ReservationState.PLANNED,
-        message=asked.reason,
+        message=request.reason,
     )
 
 
-def note_phases(store: Store, tx: Transaction) -> None:
-    """Put into the ledger what the clock has made of each; a change wakes who waits for news."""
+def record_phases(store: Store, tx: Transaction) -> None:
+    """Record in the ledger each reservation's phase by the clock; a change wakes those who wait."""
     for row in list(store.state.reservations.values()):
-        state, found = phase(row, tx.at, store.settings.pool.reserve_lead_s)
+        state, occurrence = phase(row, tx.at, store.settings.pool.reserve_lead_s)
         if state != row.state:
-            tx.put(replace(row, state=state), reason=_what_now(row, state, found))
+            tx.put(replace(row, state=state), reason=_describe_phase(row, state, occurrence))
 
 
-def guarantee_drawn(store: Store, tx: Transaction) -> None:
-    """Leases that draw on a reservation are guaranteed to its end, where that breaks no other."""
+def extend_drawn_guarantees(store: Store, tx: Transaction) -> None:
+    """Extend the guarantee of leases that draw on a reservation to its end, if no other breaks."""
     view = store.view(tx.at)
     for number, until in drawn_until(view).items():
         row = view.leases[number]
         if row.state != LeaseState.GRANTED and row.guaranteed_until < until:
-            most = extension_limit(view, row, until).until
-            if most > row.guaranteed_until:
-                tx.put(replace(row, guaranteed_until=most), reason="it draws on a reservation")
+            latest_end = extension_limit(view, row, until).until
+            if latest_end > row.guaranteed_until:
+                tx.put(
+                    replace(row, guaranteed_until=latest_end), reason="it draws on a reservation"
+                )
 
 
-def _what_now(row: ReservationRow, state: ReservationState, found: Occurrence | None) -> str:
+def _describe_phase(
+    row: ReservationRow, state: ReservationState, occurrence: Occurrence | None
+) -> str:
     if state is ReservationState.RESERVED:
-        return f"its slots are kept from now on: {in_words(row)}"
+        return f"its slots are kept from now on: {describe(row)}"
     if state is ReservationState.OPEN:
         return "the grace is over: unused slots are free for everybody"
-    if found is None:
+    if occurrence is None:
         return "it does not take place again"
-    return f"it is over for this time; the next begins at {found.starts_at:.0f}"
+    return f"it is over for this time; the next begins at {occurrence.starts_at:.0f}"
 
 
 def reservation_view(view: PoolView, row: ReservationRow) -> ReservationView:
-    """A reservation, with its time in force or next."""
+    """Return a reservation with its current or next occurrence."""
     at, lead_s = view.at, view.settings.pool.reserve_lead_s
     rule = schedule_of(row)
-    state, found = phase(row, at, lead_s) if row.is_live else (row.state, None)
-    mine = (one for one in in_force(view) if one.row.id == row.id)
-    drawn = next((row.count - one.left for one in mine), 0)
-    expected = outlook(view, row, found) if found else Certainty(row.count)
+    state, occurrence = phase(row, at, lead_s) if row.is_live else (row.state, None)
+    in_force = (r for r in reservations_in_force(view) if r.row.id == row.id)
+    drawn_count = next((row.count - r.undrawn for r in in_force), 0)
+    expected = outlook(view, row, occurrence) if occurrence else Certainty(row.count)
     return ReservationView.of(
         row,
         weekdays=schedule.names_of(row.weekdays),
         date=rule.first,
         until=rule.last,
         state=ReservationState(state),
-        starts_at=found.starts_at if found else None,
-        ends_at=found.ends_at if found else None,
-        reserved_from=found.starts_at - lead_s if found else None,
-        reserved_until=reserved_until(row, found) if found else None,
-        drawn=drawn,
+        starts_at=occurrence.starts_at if occurrence else None,
+        ends_at=occurrence.ends_at if occurrence else None,
+        reserved_from=occurrence.starts_at - lead_s if occurrence else None,
+        reserved_until=reserved_until(row, occurrence) if occurrence else None,
+        drawn=drawn_count,
         certain=expected.certain,
         all_from=expected.all_from,
-        outlook=expected.words,
+        outlook=expected.message,
     )

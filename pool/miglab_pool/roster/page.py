@@ -1,7 +1,7 @@
-"""A class: who of a course waits, holds a slice or idles, and how far everybody is.
+"""The Class page and its routes: who of a course waits, works or idles, and how far they are.
 
-As a page, as JSON or for a spreadsheet; and messages to some of it.  Unknown is never absent: who
-has not read the notice, or whose course shares nothing, may well sit in the room.
+The class can also be read as JSON or CSV, and some of it can be sent messages.  Unknown is never
+absent: a student who has not read the notice, or whose course shares nothing, may well be there.
 """
 
 import time
@@ -24,9 +24,9 @@ from miglab_pool.http.pages.frame import csv_file, in_utc, render
 from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.pool import Pool
 from miglab_pool.reclaim.activity import IDLE
-from miglab_pool.roster.transactions import Heard, SharedProgress
+from miglab_pool.roster.transactions import LastReport, SharedProgress
 
-SILENT_S = 180.0  # a server tells how far its student is once a minute
+SILENT_S = 180.0  # a server reports the progress of its student once a minute
 MARKS = {
     Presence.HOLDING: "leased",
     Presence.IDLE: "idle",
@@ -35,36 +35,38 @@ MARKS = {
     Presence.ABSENT: "unpartitioned",
     Presence.UNKNOWN: "unpartitioned",
 }
-"""The pattern of each, as the pool's page draws it."""
+"""The pattern of each presence, as the pool's page draws it."""
 AT_SERVER = frozenset({Presence.HOLDING, Presence.IDLE, Presence.CPU})
 
 
-def done_by(row: RosterRow) -> tuple[int, int, str] | None:
-    """How many experiments a student has claimed, how many of these handed in, and the latest.
+def experiment_counts(row: RosterRow) -> tuple[int, int, str] | None:
+    """Return how many experiments a student claimed and handed in, and the latest of them.
 
-    Returns:
-        The latest empty for none; None where it is not known.
+    The latest is empty if there is none.  None if the student's progress is not known.
     """
     if row.experiments is None:
         return None
-    handed_in = sum(one.stage is ExperimentStage.HANDED_IN for one in row.experiments)
+    handed_in = sum(experiment.stage is ExperimentStage.HANDED_IN for experiment in row.experiments)
     return len(row.experiments), handed_in, next((o.experiment for o in row.experiments), "")
 
 
-def figures(rows: Sequence[RosterRow]) -> list[tuple[int, str]]:
-    """How many students there are, and what they do; what nobody does is left out."""
+def count_presences(rows: Sequence[RosterRow]) -> list[tuple[int, str]]:
+    """Return how many students there are, and how many have each presence that occurs."""
     count = Counter(row.presence for row in rows)
-    return [(len(rows), "students"), *((count[one], one.value) for one in Presence if count[one])]
+    return [
+        (len(rows), "students"),
+        *((count[presence], presence.value) for presence in Presence if count[presence]),
+    ]
 
 
 async def page(request: Request, principal: Principal) -> str:
-    """The whole page; without a course in the address, that of the first."""
+    """Return the Class page; without a course in the address, that of the first course."""
     state = request.app.state
-    courses = _courses(request, principal, await _now_in(request, principal))
+    courses = _visible_courses(request, principal, await _current_courses(request, principal))
     course = request.query_params.get("course") or (courses[0] if courses else "")
-    found = RosterView(course="", is_shared=False, is_complete=True, rows=())
+    roster_view = RosterView(course="", is_shared=False, is_complete=True, rows=())
     if course:
-        found = await class_seen(request, principal, course, "look")
+        roster_view = await read_class(request, principal, course, "look")
     is_staff = principal.may(Right.SEE_CLASS, course)
     return render(
         "class.html",
@@ -73,32 +75,32 @@ async def page(request: Request, principal: Principal) -> str:
         "class",
         course=course,
         courses={name: state.course_titles.get(name) or name for name in courses},
-        found=found,
+        roster=roster_view,
         marks=MARKS,
         at_server=AT_SERVER,
-        done_by=done_by,
-        figures=figures(found.rows),
+        experiment_counts=experiment_counts,
+        figures=count_presences(roster_view.rows),
         may_see_all=is_staff,
         may_tell=principal.may(Right.MESSAGE, course),
         now=time.time(),
     )
 
 
-async def _now_in(request: Request, principal: Principal) -> set[str]:
-    """The courses in which the principal holds a slice or waits, on its roster or not."""
+async def _current_courses(request: Request, principal: Principal) -> set[str]:
+    """Return the courses in which the principal holds a slice or waits, on their roster or not."""
     runner: PoolRunner = request.app.state.runner
-    held = await runner.look(lambda pool: pool.leases.brief())
+    leases = await runner.look(lambda pool: pool.leases.brief())
     waiting = (await runner.snapshot()).waiting
-    holds = {one.course for one in held if one.user == principal.name}
-    return holds | {one.course for one in waiting if one.user == principal.name}
+    courses = {lease.course for lease in leases if lease.user == principal.name}
+    return courses | {lease.course for lease in waiting if lease.user == principal.name}
 
 
-def _courses(request: Request, principal: Principal, now_in: set[str]) -> list[str]:
-    """Whose class the principal may see: all of it, or themselves in it."""
-    known = request.app.state.sign_in.book.courses
-    seen = principal.courses(Right.SEE_CLASS)
-    own = now_in.union(principal.course_names) if not principal.is_staff else set()
-    return sorted(known if seen is None else (seen | own) & known.keys())
+def _visible_courses(request: Request, principal: Principal, now_in: set[str]) -> list[str]:
+    """Return the courses of which the principal may see the whole class, or themselves."""
+    all_courses = request.app.state.sign_in.book.courses
+    staffed = principal.courses(Right.SEE_CLASS)
+    own_courses = now_in.union(principal.course_names) if not principal.is_staff else set()
+    return sorted(all_courses if staffed is None else (staffed | own_courses) & all_courses.keys())
 
 
 router = APIRouter(prefix="/api/classes", responses=REFUSED)
@@ -113,67 +115,75 @@ async def roster(
     principal: Annotated[Principal, needs(Right.SEE_CLASS)],
     format: Literal["json", "csv"] = "json",
 ) -> RosterView | Response:
-    """The students of a course, what each does now and how far they are; students see themselves.
+    """Return the students of a course, what they do now and how far they are.
 
-    That staff looked, or took it away as a file, is in the log.
+    Students see themselves only.  The audit records that staff read or exported the class.
     """
-    found = await class_seen(request, principal, course, "look" if format == "json" else "export")
+    roster_view = await read_class(
+        request, principal, course, "look" if format == "json" else "export"
+    )
     if format == "json":
-        return found
-    return csv_file("class.csv", as_csv(found))
+        return roster_view
+    return csv_file("class.csv", as_csv(roster_view))
 
 
 @router.post("/{course}/messages", status_code=201)
-async def tell(
-    request: Request, course: CourseName, asked: ClassMessage, principal: MayMessage, runner: Runner
+async def send_messages(
+    request: Request,
+    course: CourseName,
+    message: ClassMessage,
+    principal: MayMessage,
+    runner: Runner,
 ) -> list[SentMessage]:
-    """Tell some students of a course, whether or not they hold a slice or wait for one."""
+    """Send a message to some students of a course, whether or not they hold or wait for a slice."""
     principal.require(Right.MESSAGE, course)
-    there = {row.user for row in (await _rows(request, principal, course)).rows}
-    if not there.issuperset(asked.users):
+    students = {row.user for row in (await _read_roster(request, principal, course)).rows}
+    if not students.issuperset(message.users):
         raise DeniedError(403, "forbidden", "You can message students of this class only.")
 
     def decision(pool: Pool) -> list[SentMessage]:
-        said = {"text": asked.text, "minutes": asked.minutes}
+        content = {"text": message.text, "minutes": message.minutes}
         return [
-            pool.staff.send(MessageRequest(to_user=user, **said), principal.by)
-            for user in dict.fromkeys(asked.users)
+            pool.staff.send(MessageRequest(to_user=user, **content), principal.by)
+            for user in dict.fromkeys(message.users)
         ]
 
     return await runner.decide(decision)
 
 
-async def class_seen(
+async def read_class(
     request: Request, principal: Principal, course: str, action: str
 ) -> RosterView:
-    """The class as the principal may see it; that staff have seen it is written down.
+    """Return the class as the principal may see it, and record in the audit that staff read it.
 
     Raises:
-        DeniedError: 403, it is not theirs; 404, the lab has no such course.
+        DeniedError: 403 if the principal may not see it; 404 if the lab has no such course.
     """
     principal.require(Right.SEE_CLASS, course, principal.name)
     if course not in request.app.state.sign_in.book.courses:
         raise DeniedError(404, "not-in-course", f"This lab has no course “{course}”.")
-    found = await _rows(request, principal, course)
+    roster_view = await _read_roster(request, principal, course)
     if principal.may(Right.SEE_CLASS, course):
         runner: PoolRunner = request.app.state.runner
-        await runner.decide(lambda pool: pool.roster.looked(course, principal.by, action))
-    return found
+        await runner.decide(lambda pool: pool.roster.record_look(course, principal.by, action))
+    return roster_view
 
 
-async def _rows(request: Request, principal: Principal, course: str) -> RosterView:
+async def _read_roster(request: Request, principal: Principal, course: str) -> RosterView:
     state = request.app.state
     runner: PoolRunner = state.runner
     is_staff = principal.may(Right.SEE_CLASS, course)
-    own = {principal.name} if course in principal.course_names else set()
-    members = await state.members(course) if is_staff else own
+    own_name = {principal.name} if course in principal.course_names else set()
+    members = await state.members(course) if is_staff else own_name
     activity = runner.reclaimer.activities() if runner.reclaimer else {}
-    idle = {lease for lease, does in activity.items() if does in IDLE}
+    idle = {lease for lease, doing in activity.items() if doing in IDLE}
     waiting = (await runner.snapshot()).waiting
 
-    held, shared = await runner.look(lambda pool: (pool.leases.brief(), pool.roster.shared(course)))
-    leases = {one.user: one for one in held if one.course == course}
-    tickets = {one.user: one for one in waiting if one.course == course and one.user}
+    live_leases, shared = await runner.look(
+        lambda pool: (pool.leases.brief(), pool.roster.progress_of(course))
+    )
+    leases = {r.user: r for r in live_leases if r.course == course}
+    tickets = {r.user: r for r in waiting if r.course == course and r.user}
     listed = members if is_staff and course != state.default_course else None
     staff = state.sign_in.book.courses.get(course)
     teachers = (staff.instructors | staff.assistants) if staff else frozenset()
@@ -183,7 +193,7 @@ async def _rows(request: Request, principal: Principal, course: str) -> RosterVi
         is_shared=shared.is_shared,
         is_complete=members is not None,
         rows=tuple(
-            _row_of(user, leases.get(user), tickets.get(user), idle, shared).model_copy(
+            _roster_row(user, leases.get(user), tickets.get(user), idle, shared).model_copy(
                 update={"is_outside": listed is not None and user not in listed}
             )
             for user in sorted(users)
@@ -192,53 +202,63 @@ async def _rows(request: Request, principal: Principal, course: str) -> RosterVi
     )
 
 
-def _row_of(
+def _roster_row(
     user: str,
     lease: LeaseView | None,
     ticket: TicketView | None,
     idle: Collection[int],
     shared: SharedProgress,
 ) -> RosterRow:
-    """A student's row.
+    """Return a student's row.
 
     Args:
-        user: who.
-        lease: what they hold in the course.
-        ticket: what they wait for there.
-        idle: the leases that do nothing, as the reclaimer sees it.
+        user: the student.
+        lease: their lease in the course.
+        ticket: their ticket there.
+        idle: the leases that are idle, as the reclaimer judges them.
         shared: what the course's servers have reported.
     """
-    is_known = shared.is_shared and user in shared.told
-    heard = shared.heard.get(user)
+    is_known = shared.is_shared and user in shared.readers
+    report = shared.reports.get(user)
     row = RosterRow(
         user=user,
-        presence=_without_slice(heard, shared) if is_known else Presence.UNKNOWN,
-        last_sign_at=heard.sign_at if is_known and heard else None,
+        presence=_presence_without_slice(report, shared) if is_known else Presence.UNKNOWN,
+        last_sign_at=report.sign_at if is_known and report else None,
         experiments=shared.experiments.get(user, ()) if is_known else None,
     )
     if lease is not None:
         presence = Presence.IDLE if lease.id in idle else Presence.HOLDING
-        held = {"presence": presence, "shape": lease.shape, "since": lease.granted_at}
-        return row.model_copy(update=held)
+        holding = {"presence": presence, "shape": lease.shape, "since": lease.granted_at}
+        return row.model_copy(update=holding)
     if ticket is not None:
-        waits = {"shape": ticket.shape, "since": ticket.created_at, "position": ticket.position}
-        return row.model_copy(update={"presence": Presence.WAITING, **waits})
+        waiting = {"shape": ticket.shape, "since": ticket.created_at, "position": ticket.position}
+        return row.model_copy(update={"presence": Presence.WAITING, **waiting})
     return row
 
 
-def _without_slice(heard: Heard | None, shared: SharedProgress) -> Presence:
-    """Of somebody who has read the notice; who began to listen just now knows of nobody."""
-    if heard is not None and shared.now - heard.at <= SILENT_S:
+def _presence_without_slice(report: LastReport | None, shared: SharedProgress) -> Presence:
+    """Return the presence of a student who has read the notice and holds no slice.
+
+    It is unknown as long as the pool has not listened for `SILENT_S`.
+    """
+    if report is not None and shared.now - report.at <= SILENT_S:
         return Presence.CPU
     return Presence.ABSENT if shared.now - shared.since > SILENT_S else Presence.UNKNOWN
 
 
-def as_csv(found: RosterView) -> str:
-    """The rows for a spreadsheet; what is not known is empty."""
-    return sheet(COLUMNS, map(_cells, found.rows))
+def as_csv(roster_view: RosterView) -> str:
+    """Return the rows as CSV; what is not known is empty."""
+    return sheet(COLUMNS, map(_cells, roster_view.rows))
 
 
 def _cells(row: RosterRow) -> list[str | float]:
     signed = "" if row.last_sign_at is None else in_utc(row.last_sign_at)
-    done = done_by(row) or ("", "", "")
-    return [row.user, row.presence.value, row.shape, signed, *done, "yes" if row.is_outside else ""]
+    counts = experiment_counts(row) or ("", "", "")
+    return [
+        row.user,
+        row.presence.value,
+        row.shape,
+        signed,
+        *counts,
+        "yes" if row.is_outside else "",
+    ]

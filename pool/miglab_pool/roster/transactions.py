@@ -1,7 +1,7 @@
-"""What students' servers tell of their progress: kept for the course's staff, and no longer.
+"""The progress that students' servers report to the staff of a course.
 
-Of each experiment a key, a stage and a minute; who has read the notice is kept as the stage
-``told`` of no experiment.  Who is there now is in memory alone.
+The ledger keeps a key, a stage and a minute of each experiment.  The stage ``told`` of no
+experiment records that a student has read the notice.  Who is present now is in memory alone.
 """
 
 from collections import defaultdict
@@ -17,17 +17,17 @@ from miglab_pool.refused import Refused
 from miglab_pool.schedule import DAY_S
 from miglab_pool.state.store import Store, Subject, locked
 
-NOTICE, TOLD = "", "told"
-LOOK_S = 3600.0  # who watches a class is in the log once an hour
+NO_EXPERIMENT, NOTICE_READ = "", "told"
+LOG_LOOK_AFTER_S = 3600.0  # reading a class page again is in the audit once an hour
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class LastReport:
     """A server's last report.
 
     Attributes:
         at: when it came.
-        sign_at: when its student last did something; None if it does not tell.
+        sign_at: when its student last did something; None if the report does not say.
     """
 
     at: float
@@ -36,22 +36,22 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class SharedProgress:
-    """What is known of a course by the reports of its students' servers.
+    """What the reports of its students' servers say of a course.
 
     Attributes:
         is_shared: whether the course asks for reports.
-        now: when this was known, by the pool's clock.
-        since: from when on somebody listened.
-        told: who has read the notice.
-        heard: each student's last report.
-        experiments: what each has claimed or handed in, the latest first.
+        now: when this was read, by the pool's clock.
+        since: from when on the pool has listened for reports.
+        readers: the students who have read the notice.
+        reports: the last report of each student's server.
+        experiments: what each student has claimed or handed in, the latest first.
     """
 
     is_shared: bool = False
     now: float = 0.0
     since: float = 0.0
-    told: frozenset[str] = frozenset()
-    heard: Mapping[str, Heard] = field(default_factory=dict)
+    readers: frozenset[str] = frozenset()
+    reports: Mapping[str, LastReport] = field(default_factory=dict)
     experiments: Mapping[str, tuple[SharedExperiment, ...]] = field(default_factory=dict)
 
 
@@ -61,34 +61,36 @@ class ClassRoster(Subject):
     def __init__(self, store: Store) -> None:
         super().__init__(store)
         self._since = store.now()
-        self._told: dict[str, set[str]] | None = None  # users by course, as the ledger has them
-        self._heard: dict[str, dict[str, Heard]] = defaultdict(dict)
+        self._known_readers: dict[str, set[str]] | None = (
+            None  # users by course, as the ledger has them
+        )
+        self._reports: dict[str, dict[str, LastReport]] = defaultdict(dict)
         self._looks: dict[tuple[str, str], float] = {}
 
     def rename(self, before: str, name: str) -> None:
-        """Somebody is called otherwise, in the ledger too; the pool's lock is held."""
-        self._told = None
-        for heard in self._heard.values():
-            if before in heard:
-                heard[name] = heard.pop(before)
+        """Follow the rename of a user, which the ledger has already; the pool's lock is held."""
+        self._known_readers = None
+        for reports in self._reports.values():
+            if before in reports:
+                reports[name] = reports.pop(before)
 
     @locked
-    def sharing(self, user: str, courses: Collection[str]) -> dict[str, bool]:
-        """Which of these courses ask for reports, and whether the student has read the notice."""
+    def sharing_courses(self, user: str, courses: Collection[str]) -> dict[str, bool]:
+        """Return which courses ask for reports, and whether the student has read each notice."""
         shared = [course for course in courses if self._is_shared(course)]
         return {course: user in self._readers(course) for course in shared}
 
     @locked
-    def notice_read(self, user: str, course: str) -> None:
-        """The student knows what the course's staff are shown."""
+    def record_notice_read(self, user: str, course: str) -> None:
+        """Record that a student has read what the course's staff see."""
         self._check_shared(course)
         if user not in self._readers(course):
-            self._keep(user, course, [(NOTICE, TOLD, int(self.store.now() // 60))])
+            self._keep(user, course, [(NO_EXPERIMENT, NOTICE_READ, int(self.store.now() // 60))])
             self._readers(course).add(user)
 
     @locked
-    def take(self, user: str, report: ProgressReport) -> None:
-        """Keep what a student's server tells.
+    def record_report(self, user: str, report: ProgressReport) -> None:
+        """Record the report of a student's server.
 
         Raises:
             Refused: the course asks for no reports, or the student has not read the notice.
@@ -98,18 +100,33 @@ class ClassRoster(Subject):
             raise Refused("notice-unread", "The student has not read what the staff are shown.")
         now, age_s = self.store.now(), report.sign_age_s
         sign_at = None if age_s is None else now - age_s
-        self._heard[report.course][user] = Heard(now, sign_at)
-        before = {one.experiment: one for one in self._experiments(report.course, user)[user]}
-        new = [one for one in report.experiments if before.get(one.experiment) != one]
-        if len(before.keys() | {one.experiment for one in new}) > EXPERIMENTS_MAX:
+        self._reports[report.course][user] = LastReport(now, sign_at)
+        known_experiments = {
+            experiment.experiment: experiment
+            for experiment in self._experiments(report.course, user)[user]
+        }
+        changed = [
+            experiment
+            for experiment in report.experiments
+            if known_experiments.get(experiment.experiment) != experiment
+        ]
+        if (
+            len(known_experiments.keys() | {experiment.experiment for experiment in changed})
+            > EXPERIMENTS_MAX
+        ):
             raise Refused("too-many-experiments", f"A student has at most {EXPERIMENTS_MAX}.", 422)
         self._keep(
-            user, report.course, [(one.experiment, one.stage.value, one.minute) for one in new]
+            user,
+            report.course,
+            [
+                (experiment.experiment, experiment.stage.value, experiment.minute)
+                for experiment in changed
+            ],
         )
 
     @locked
-    def shared(self, course: str) -> SharedProgress:
-        """All that is known of a course."""
+    def progress_of(self, course: str) -> SharedProgress:
+        """Return all that is known of the progress in a course."""
         if not self._is_shared(course):
             return SharedProgress()
         return SharedProgress(
@@ -117,23 +134,26 @@ class ClassRoster(Subject):
             self.store.now(),
             self._since,
             frozenset(self._readers(course)),
-            dict(self._heard[course]),
-            {user: tuple(found) for user, found in self._experiments(course).items()},
+            dict(self._reports[course]),
+            {user: tuple(experiments) for user, experiments in self._experiments(course).items()},
         )
 
     @locked
-    def looked(self, course: str, by: str, action: str) -> None:
-        """Write down that staff read a class, or took it away as a file."""
+    def record_look(self, course: str, actor: str, action: str) -> None:
+        """Record in the audit that staff read or exported a class."""
         now = self.store.now()
-        if action == "look" and self._looks.get((course, by), -LOOK_S) > now - LOOK_S:
+        if (
+            action == "look"
+            and self._looks.get((course, actor), -LOG_LOOK_AFTER_S) > now - LOG_LOOK_AFTER_S
+        ):
             return
-        self._looks[course, by] = now
+        self._looks[course, actor] = now
         with self.store.write(durable=False) as tx:
-            tx.note("class", course, by, action)
+            tx.note("class", course, actor, action)
 
     @locked
-    def drop_old(self, keep_days: float) -> int:
-        """Delete what is older than it is to be kept, and all of courses that share no longer."""
+    def delete_old(self, keep_days: float) -> int:
+        """Delete old progress and that of courses that stopped sharing; return how many rows."""
         shared = [name for name in self.store.settings.courses if self._is_shared(name)]
         before = (self.store.now() - keep_days * DAY_S) / 60 if keep_days else 0
         is_old = or_(progress.c.course.not_in(shared), progress.c.minute < before)
@@ -141,38 +161,40 @@ class ClassRoster(Subject):
         if old:
             with self.store.write(durable=False) as tx:
                 tx.add(delete(progress).where(is_old))
-            self._told = None
+            self._known_readers = None
         return len(old)
 
     def _is_shared(self, course: str) -> bool:
-        found = self.store.settings.courses.get(course)
-        return found is not None and found.shares_progress
+        settings = self.store.settings.courses.get(course)
+        return settings is not None and settings.shares_progress
 
     def _check_shared(self, course: str) -> None:
         if not self._is_shared(course):
             raise Refused("not-shared", f"The course {course!r} asks for no reports of progress.")
 
     def _readers(self, course: str) -> set[str]:
-        if self._told is None:
-            self._told = defaultdict(set)
-            query = select(progress.c.user, progress.c.course).where(progress.c.stage == TOLD)
+        if self._known_readers is None:
+            self._known_readers = defaultdict(set)
+            query = select(progress.c.user, progress.c.course).where(
+                progress.c.stage == NOTICE_READ
+            )
             for row in self.store.ledger.read(query):
-                self._told[row["course"]].add(row["user"])
-        return self._told[course]
+                self._known_readers[row["course"]].add(row["user"])
+        return self._known_readers[course]
 
     def _experiments(
         self, course: str, user: str | None = None
     ) -> dict[str, list[SharedExperiment]]:
         columns = progress.c
-        is_wanted = and_(columns.course == course, columns.experiment != NOTICE)
+        is_wanted = and_(columns.course == course, columns.experiment != NO_EXPERIMENT)
         query = select(progress).where(is_wanted).order_by(columns.minute.desc())
-        found: dict[str, list[SharedExperiment]] = defaultdict(list)
+        experiments: dict[str, list[SharedExperiment]] = defaultdict(list)
         for row in self.store.ledger.read(
             query if user is None else query.where(columns.user == user)
         ):
-            told = {name: row[name] for name in ("experiment", "stage", "minute")}
-            found[row["user"]].append(SharedExperiment(**told))
-        return found
+            fields = {name: row[name] for name in ("experiment", "stage", "minute")}
+            experiments[row["user"]].append(SharedExperiment(**fields))
+        return experiments
 
     def _keep(self, user: str, course: str, stages: list[tuple[str, str, int]]) -> None:
         if not stages:
@@ -182,6 +204,6 @@ class ClassRoster(Subject):
             index_elements=["user", "course", "experiment"],
             set_={name: put.excluded[name] for name in ("stage", "minute")},
         )
-        whose = {"user": user, "course": course}
+        owner = {"user": user, "course": course}
         with self.store.write(durable=False) as tx:
-            tx.add(put, [{**whose, "experiment": e, "stage": s, "minute": m} for e, s, m in stages])
+            tx.add(put, [{**owner, "experiment": e, "stage": s, "minute": m} for e, s, m in stages])

@@ -1,7 +1,7 @@
-"""The log of the ledger's transitions: who did what, when and why, and how long that is kept.
+"""The audit, read from the ledger's transitions, and the deletion of old entries.
 
-With old entries go old tickets that led to no lease.  Leases and what was measured of them stay,
-since reports of usage are made of them.
+Old tickets that led to no lease are deleted with old entries.  Leases and their activity stay,
+since usage reports need them.
 """
 
 from collections.abc import Collection
@@ -33,11 +33,14 @@ from miglab_pool.ledger.tables import leases, reading, tickets, transitions
 from miglab_pool.schedule import DAY_S
 
 LIMIT_MAX = 1000
-MOST = 1000  # rows deleted at once: each round holds the pool up for some milliseconds
+MOST_DELETED = 1000  # rows at once; each deletion holds the pool up for some milliseconds
 # A literal: not every SQLite uses the index on what was done by hand with a parameter.
 BY_HAND = transitions.c.action != literal_column("''")
 BY_STAFF = ("person:%", "service:%", "spawner")
-"""Who acts by hand, beside students' own servers: the spawner's secret is the operator's too."""
+"""The actors who act by hand, besides students' servers.
+
+The operator uses the spawner's secret too.
+"""
 
 
 def _user_of(kind: str, table: Table) -> Any:
@@ -45,30 +48,36 @@ def _user_of(kind: str, table: Table) -> Any:
     return select(table.c.user).where(is_it).correlate(transitions).scalar_subquery()
 
 
-USER = func.coalesce(_user_of("lease", leases), _user_of("ticket", tickets), "").label("user")
-COLUMNS = (*(transitions.c[name] for name in AuditEntry.model_fields if name != "user"), USER)
+USER_COLUMN = func.coalesce(_user_of("lease", leases), _user_of("ticket", tickets), "").label(
+    "user"
+)
+COLUMNS = (
+    *(transitions.c[name] for name in AuditEntry.model_fields if name != "user"),
+    USER_COLUMN,
+)
 
 
 @dataclass(frozen=True)
-class Question:
-    """What of the audit is wanted; None leaves a thing open.
+class AuditQuery:
+    """Which entries of the audit are selected; None selects all.
 
     Attributes:
-        since: not before; seconds since the epoch.
-        until: before.
-        before: only what is older than the entry of this id.
-        by: whose actions, as the ledger names them or by the bare name.
-        kind: gpu, slice, lease …
-        target: which one.
-        courses: only what belongs to one of these.
-        is_all: also what nobody did by hand, and what students did in their own servers.
-        limit: the newest so many.
+        since: the earliest time, seconds since the epoch.
+        until: the time before which the entries are.
+        before: the id of an entry; only older ones are selected.
+        actor: who acted, as the ledger names them or by the bare name.
+        kind: the kind of row: gpu, slice, lease …
+        target: the row's number or UUID.
+        courses: the courses to which the rows belong.
+        is_all: whether what nobody did by hand, and what students did in their own servers, is
+            included.
+        limit: how many of the newest entries are returned.
     """
 
     since: float | None = None
     until: float | None = None
     before: int | None = None
-    by: str | None = None
+    actor: str | None = None
     kind: str | None = None
     target: str | None = None
     courses: Collection[str] | None = None
@@ -76,45 +85,45 @@ class Question:
     limit: int = 100
 
 
-def query(asked: Question) -> Select[Any]:
-    """The question in SQL, the newest first.  Pure."""
+def build_select(query: AuditQuery) -> Select[Any]:
+    """Return the SELECT of a query, the newest entry first.  Pure."""
     columns = transitions.c
-    found = select(*COLUMNS).order_by(columns.id.desc()).limit(min(asked.limit, LIMIT_MAX))
-    wanted: list[ColumnElement[bool]] = [] if asked.is_all else [BY_HAND]
-    for value, holds in (
-        (asked.since, columns.at.__ge__),
-        (asked.until, columns.at.__lt__),
-        (asked.before, columns.id.__lt__),
-        (asked.kind, columns.kind.__eq__),
-        (asked.target, columns.target.__eq__),
-        (asked.courses, lambda courses: columns.course.in_(sorted(courses))),
+    statement = select(*COLUMNS).order_by(columns.id.desc()).limit(min(query.limit, LIMIT_MAX))
+    conditions: list[ColumnElement[bool]] = [] if query.is_all else [BY_HAND]
+    for value, condition in (
+        (query.since, columns.at.__ge__),
+        (query.until, columns.at.__lt__),
+        (query.before, columns.id.__lt__),
+        (query.kind, columns.kind.__eq__),
+        (query.target, columns.target.__eq__),
+        (query.courses, lambda courses: columns.course.in_(sorted(courses))),
     ):
         if value is not None:
-            wanted.append(holds(value))
-    if asked.by is None and not asked.is_all:
-        wanted.append(not_(columns.by.startswith("server:")))
-    if asked.by is not None:
-        names = (asked.by, f"person:{asked.by}", f"service:{asked.by}")
-        servers = columns.by.startswith(f"server:{asked.by}/", autoescape=True)
-        wanted.append(columns.by.in_(names) | servers)
-    return found.where(*wanted)
+            conditions.append(condition(value))
+    if query.actor is None and not query.is_all:
+        conditions.append(not_(columns.by.startswith("server:")))
+    if query.actor is not None:
+        names = (query.actor, f"person:{query.actor}", f"service:{query.actor}")
+        servers = columns.by.startswith(f"server:{query.actor}/", autoescape=True)
+        conditions.append(columns.by.in_(names) | servers)
+    return statement.where(*conditions)
 
 
-def read(ledger: Path, asked: Question) -> list[AuditEntry]:
-    """The entries, the newest first.
+def read_entries(ledger: Path, query: AuditQuery) -> list[AuditEntry]:
+    """Return the entries that a query selects, the newest first.
 
     Args:
-        ledger: its file.
-        asked: which.
+        ledger: the ledger's file.
+        query: the query.
     """
     with reading(ledger) as connection:
-        return [AuditEntry(**row) for row in connection.execute(query(asked)).mappings()]
+        return [AuditEntry(**row) for row in connection.execute(build_select(query)).mappings()]
 
 
 # -- in words --------------------------------------------------------------------------------------
 
 
-DONE = {action.key: action.did for action in STAFF_ACTIONS} | {
+VERB_PHRASES = {action.key: action.did for action in STAFF_ACTIONS} | {
     "reclaim": "reclaimed it",
     "extend": "gave it more time",
     "keep": "let its holder keep it",
@@ -134,34 +143,34 @@ DONE = {action.key: action.did for action in STAFF_ACTIONS} | {
 }
 
 
-def told(last: AuditEntry, now: float) -> str:
-    """Who did what last, as a clause."""
+def describe_change(last: AuditEntry, now: float) -> str:
+    """Return who made the last change, what it was, when and why, as a clause."""
     reason = f" (“{last.reason}”)" if last.reason else ""
-    done = did(last.action, last.to_state)
-    return f"{called(last.by)} {done} {duration(now - last.at)} ago{reason}"
+    verb = verb_phrase(last.action, last.to_state)
+    return f"{called(last.by)} {verb} {duration(now - last.at)} ago{reason}"
 
 
-def did(action: str, to_state: str) -> str:
-    """What was done to something, as a verb with "it"."""
-    return DONE.get(action) or (f"made it {to_state}" if to_state else "changed it")
+def verb_phrase(action: str, to_state: str) -> str:
+    """Return what was done, as a verb phrase with "it"."""
+    return VERB_PHRASES.get(action) or (f"made it {to_state}" if to_state else "changed it")
 
 
-# -- what is too old -------------------------------------------------------------------------------
+# -- old entries ----------------------------------------------------------------------------------
 
 
 def delete_old(ledger: Ledger, at: float, keep_days: float, keep_staff_days: float) -> int:
-    """Delete some of what is older than it is to be kept.
+    """Delete a batch of the entries and tickets that are older than they are to be kept.
 
     Args:
-        ledger: open.
+        ledger: the open ledger.
         at: now, seconds since the epoch.
-        keep_days: for how long; 0 for ever.
-        keep_staff_days: the same, of what people did by hand.
+        keep_days: for how long entries are kept; 0 for ever.
+        keep_staff_days: the same for what people did by hand.
 
     Returns:
         How many rows were deleted; 0 if nothing is left to do.
     """
-    before, staff_before = _limit(at, keep_days), _limit(at, keep_staff_days)
+    before, staff_before = _oldest_kept(at, keep_days), _oldest_kept(at, keep_staff_days)
     old = {
         transitions: _old_transitions(before, staff_before),
         tickets: _old_tickets(before),
@@ -169,20 +178,20 @@ def delete_old(ledger: Ledger, at: float, keep_days: float, keep_staff_days: flo
     return sum(_delete(ledger, table, condition, at) for table, condition in old.items())
 
 
-def _limit(at: float, days: float) -> float | None:
+def _oldest_kept(at: float, days: float) -> float | None:
     return at - days * DAY_S if days else None
 
 
 def _old_transitions(before: float | None, staff_before: float | None) -> ColumnElement[bool]:
     rows = transitions.c
-    by_staff = BY_HAND & or_(*(rows.by.like(who) for who in BY_STAFF))
-    of_staff = false() if staff_before is None else by_staff & (rows.at < staff_before)
-    others = false() if before is None else ~by_staff & (rows.at < before)
-    return of_staff | others
+    by_staff = BY_HAND & or_(*(rows.by.like(pattern) for pattern in BY_STAFF))
+    old_staff = false() if staff_before is None else by_staff & (rows.at < staff_before)
+    old_others = false() if before is None else ~by_staff & (rows.at < before)
+    return old_staff | old_others
 
 
 def _old_tickets(before: float | None) -> ColumnElement[bool]:
-    """The newest stays: its number is where the next begins."""
+    """Select old tickets without a lease; the newest stays, as the next number follows its own."""
     rows = tickets.c
     if before is None:
         return false()
@@ -195,9 +204,9 @@ def _old_tickets(before: float | None) -> ColumnElement[bool]:
 
 
 def _delete(ledger: Ledger, table: Table, condition: ColumnElement[bool], at: float) -> int:
-    rows = ledger.read(select(table.c.id).where(condition).order_by(table.c.id).limit(MOST))
+    rows = ledger.read(select(table.c.id).where(condition).order_by(table.c.id).limit(MOST_DELETED))
     if rows:
         with ledger.write(at, durable=False) as tx:
-            gone = delete(table).where(table.c.id == bindparam("row"))
-            tx.add(gone, [{"row": row["id"]} for row in rows])
+            deletion = delete(table).where(table.c.id == bindparam("row"))
+            tx.add(deletion, [{"row": row["id"]} for row in rows])
     return len(rows)

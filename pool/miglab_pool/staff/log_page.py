@@ -1,6 +1,6 @@
-"""The log: who did what to what, when and why, as a page, as JSON or for a spreadsheet.
+"""The Log page and the route of the audit: as a page, as JSON or as CSV.
 
-What is asked for stands in the address.  The page also shows the messages of staff on display.
+The address holds the filters.  The page also shows the messages of staff on display.
 """
 
 import datetime as dt
@@ -24,7 +24,7 @@ from miglab_pool.http.pages.frame import csv_file, in_utc, left, moment, render,
 from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.ledger.ledger import LARGEST_ID
 from miglab_pool.staff import routes as message_routes
-from miglab_pool.staff.log import LIMIT_MAX, Question, did
+from miglab_pool.staff.log import LIMIT_MAX, AuditQuery, verb_phrase
 from miglab_pool.usage.page import day
 from miglab_pool.usage.report import DAY, BadPeriod, midnight
 
@@ -39,38 +39,39 @@ KINDS = {
     "class": "classes",
     "pool": "the whole pool",
 }
-"""The kinds of things that something is done to, as the ledger has them, and as people say."""
+"""The kinds of rows that actions concern, as the ledger and as the page name them."""
 
-AS_SAID = {words: name for name, words in CAUSES.items()}
+CAUSE_BY_TITLE = {title: name for name, title in CAUSES.items()}
 SWAPPED = "The days end before they begin: swap them."
-ROWS = 50
-GONE = "That message is not shown any more. Look again."
+ROWS_SHOWN = 50
+MESSAGE_GONE = "That message is not shown any more. Look again."
 
 
-Wanted = Mapping[str, str]
-"""What an address asks for; what is not in it is open.
+LogFilters = Mapping[str, str]
+"""The filters of the log, as its address has them; a filter that is left out selects everything.
 
-`since` and `until` are the first and the last day, `by` who did it, as the page names them;
-`course` and `kind` of what; with `everything` also what nobody did by hand, `before` an entry's id.
+`since` and `until` are the first and the last day, `by` is the actor as the page names them, and
+`course` and `kind` are those of the row.  `everything` includes what nobody did by hand, and
+`before` is the id of an entry.
 """
 
 
-def wanted_of(query: Wanted) -> tuple[Wanted, str]:
-    """What an address asks for, and what of it cannot be read, in words; that is left open."""
-    since, until, problem = _days(query)
-    wanted = {
+def read_filters(query: LogFilters) -> tuple[LogFilters, str]:
+    """Return the filters of an address, and in words the problem of those that cannot be read."""
+    since, until, problem = _read_days(query)
+    filters = {
         "since": f"{since or ''}",
         "until": f"{until or ''}",
         "by": query.get("by", "")[:USER_MAX].strip(),
         "course": query.get("course", ""),
         "kind": query["kind"] if query.get("kind") in KINDS else "",
         "everything": "True" if query.get("everything") else "",
-        "before": _number(query.get("before", "")),
+        "before": _read_id(query.get("before", "")),
     }
-    return {key: value for key, value in wanted.items() if value}, problem
+    return {key: value for key, value in filters.items() if value}, problem
 
 
-def _days(query: Mapping[str, str]) -> tuple[dt.date | None, dt.date | None, str]:
+def _read_days(query: Mapping[str, str]) -> tuple[dt.date | None, dt.date | None, str]:
     try:
         since, until = day(query.get("since")), day(query.get("until"))
     except BadPeriod as error:
@@ -80,60 +81,59 @@ def _days(query: Mapping[str, str]) -> tuple[dt.date | None, dt.date | None, str
     return since, until, ""
 
 
-def _number(text: str) -> str:
+def _read_id(text: str) -> str:
     is_one = text.isascii() and text.isdecimal() and len(text) <= len(str(LARGEST_ID))
     return f"{min(int(text), LARGEST_ID) or ''}" if is_one else ""
 
 
-def question(
-    wanted: Wanted, courses: Collection[str] | None, zone: ZoneInfo, limit: int
-) -> Question:
-    """What the audit is asked.
+def build_query(
+    filters: LogFilters, courses: Collection[str] | None, zone: ZoneInfo, limit: int
+) -> AuditQuery:
+    """Return the query of the audit for these filters.
 
     Args:
-        wanted: as `wanted_of` has it.
-        courses: of which courses; None for everything.
-        zone: where the days begin.
-        limit: the newest so many.
+        filters: as `read_filters` returns them.
+        courses: the courses whose entries are selected; None for all entries.
+        zone: the time zone of the days.
+        limit: how many of the newest entries are returned.
     """
-    since, until = day(wanted.get("since")), day(wanted.get("until"))
-    by = wanted.get("by", "")
-    return Question(
+    since, until = day(filters.get("since")), day(filters.get("until"))
+    actor = filters.get("by", "")
+    return AuditQuery(
         since=midnight(since, zone) if since else None,
         until=midnight(until + DAY, zone) if until and until < dt.date.max else None,
-        before=int(wanted["before"]) if "before" in wanted else None,
-        by=AS_SAID.get(by, by) or None,
-        kind=wanted.get("kind"),
+        before=int(filters["before"]) if "before" in filters else None,
+        actor=CAUSE_BY_TITLE.get(actor, actor) or None,
+        kind=filters.get("kind"),
         courses=courses,
-        is_all="everything" in wanted,
+        is_all="everything" in filters,
         limit=limit,
     )
 
 
-def sheet_query(wanted: Wanted, zone: ZoneInfo, limit: int) -> dict[str, str]:
-    """The same question to `GET /api/audit`, from the newest on, for a spreadsheet."""
-    asked = question(wanted, None, zone, limit)
-    moments = {"since": asked.since, "until": asked.until, "by": asked.by, "before": None}
-    found = {**wanted, **moments, "limit": limit, "format": "csv"}
-    return {key: str(value) for key, value in found.items() if value is not None}
+def csv_parameters(filters: LogFilters, zone: ZoneInfo, limit: int) -> dict[str, str]:
+    """Return the parameters of `GET /api/audit` for these filters as CSV, from the newest on."""
+    query = build_query(filters, None, zone, limit)
+    moments = {"since": query.since, "until": query.until, "by": query.actor, "before": None}
+    parameters = {**filters, **moments, "limit": limit, "format": "csv"}
+    return {key: str(value) for key, value in parameters.items() if value is not None}
 
 
 router = APIRouter(prefix="/api/audit", responses=REFUSED)
 COLUMNS = ("at_utc", "by", "action", "kind", "target", "from_state", "to_state", "reason", "course")
 LATEST = 1e11  # seconds since the epoch; a time in milliseconds is refused
 
-When = Annotated[float | None, Query(ge=0, le=LATEST, allow_inf_nan=False)]
-Word = Annotated[str | None, Query(max_length=USER_MAX + 10)]
+Moment = Annotated[float | None, Query(ge=0, le=LATEST, allow_inf_nan=False)]
 
 
 @router.get("", responses={200: {"content": {"text/csv": {}}}}, response_model=list[AuditEntry])
 async def audit(
     principal: Annotated[Principal, needs(Right.AUDIT)],
     runner: Runner,
-    since: When = None,
-    until: When = None,
+    since: Moment = None,
+    until: Moment = None,
     before: Annotated[int | None, Query(ge=1, le=LARGEST_ID)] = None,
-    by: Word = None,
+    actor: Annotated[str | None, Query(alias="by", max_length=USER_MAX + 10)] = None,
     kind: Annotated[str | None, Query(max_length=32)] = None,
     target: Annotated[str | None, Query(max_length=80)] = None,
     course: Annotated[str | None, Query(min_length=1, max_length=COURSE_MAX)] = None,
@@ -141,33 +141,33 @@ async def audit(
     limit: Annotated[int, Query(ge=1, le=LIMIT_MAX)] = 100,
     format: Literal["json", "csv"] = "json",
 ) -> list[AuditEntry] | Response:
-    """What people did, the newest first; of the own courses alone.
+    """Return what people did, the newest first, in the courses whose audit the principal may read.
 
-    What students did in their own servers is told to who asks ``by`` whom, or for ``everything``,
-    which is also what the pool, the spawner and the reclaimer did by themselves.
+    What students did in their own servers is included with ``by`` or ``everything``; the latter
+    also includes what the pool, the spawner and the reclaimer did by themselves.
     """
-    asked = Question(
+    query = AuditQuery(
         since=since,
         until=until,
         before=before,
-        by=by,
+        actor=actor,
         kind=kind,
         target=target,
-        courses=courses_of(principal, course),
+        courses=audited_courses(principal, course),
         is_all=everything,
         limit=limit,
     )
-    found = await runner.read(lambda pool: pool.staff.audit(asked))
+    entries = await runner.read(lambda pool: pool.staff.audit(query))
     if format == "json":
-        return found
-    return csv_file("audit.csv", as_csv(found))
+        return entries
+    return csv_file("audit.csv", as_csv(entries))
 
 
-def courses_of(principal: Principal, course: str | None) -> frozenset[str] | None:
-    """Of which courses the principal is told: of this one, or of all whose audit they may read.
+def audited_courses(principal: Principal, course: str | None) -> frozenset[str] | None:
+    """Return the courses whose audit is read: this one, or all that the principal may read.
 
     Returns:
-        None for everything, course or not.
+        The courses; None for all entries, including those of no course.
 
     Raises:
         DeniedError: 403, the course's audit is not for them.
@@ -179,38 +179,44 @@ def courses_of(principal: Principal, course: str | None) -> frozenset[str] | Non
 
 
 def as_csv(entries: Iterable[AuditEntry]) -> str:
-    """The entries for a spreadsheet."""
-    rows = ([in_utc(one.at), *(getattr(one, name) for name in COLUMNS[1:])] for one in entries)
+    """Return the entries as CSV."""
+    rows = (
+        [in_utc(entry.at), *(getattr(entry, name) for name in COLUMNS[1:])] for entry in entries
+    )
     return sheet(COLUMNS, rows)
 
 
 async def page(request: Request, principal: Principal) -> str:
-    """The whole page."""
+    """Return the Log page."""
     runner: PoolRunner = request.app.state.runner
     zone = ZoneInfo(request.app.state.timezone)
-    wanted, problem = wanted_of(request.query_params)
-    asked = question(wanted, courses_of(principal, wanted.get("course")), zone, ROWS + 1)
-    found = await runner.read(lambda pool: pool.staff.audit(asked))
+    filters, problem = read_filters(request.query_params)
+    query = build_query(
+        filters, audited_courses(principal, filters.get("course")), zone, ROWS_SHOWN + 1
+    )
+    entries = await runner.read(lambda pool: pool.staff.audit(query))
     names = {gpu.uuid: f"GPU {gpu.index}" for gpu in (await runner.snapshot()).gpus}
-    own = principal.courses(Right.AUDIT)
+    courses = principal.courses(Right.AUDIT)
     return render(
         "log.html",
         request,
         principal,
         "log",
-        wanted=wanted,
+        filters=filters,
         problem=problem,
-        lines=found[:ROWS],
-        target=lambda one: target_of(one, names),
-        states=states_of,
-        did=did,
-        older=_address(wanted, f"{found[ROWS - 1].id}") if len(found) > ROWS else "",
-        newest=_address(wanted, ""),
-        sheet=urlencode(sheet_query(wanted, zone, LIMIT_MAX)),
+        lines=entries[:ROWS_SHOWN],
+        target=lambda entry: describe_target(entry, names),
+        states=describe_states,
+        verb_phrase=verb_phrase,
+        older=_log_address(filters, f"{entries[ROWS_SHOWN - 1].id}")
+        if len(entries) > ROWS_SHOWN
+        else "",
+        newest=_log_address(filters, ""),
+        sheet=urlencode(csv_parameters(filters, zone, LIMIT_MAX)),
         most=LIMIT_MAX,
         kinds=KINDS,
-        courses=sorted(request.app.state.sign_in.book.courses if own is None else own),
-        is_all=own is None,
+        courses=sorted(request.app.state.sign_in.book.courses if courses is None else courses),
+        is_all=courses is None,
         messages=await _messages(principal, runner),
         moment=lambda at: moment(at, zone),
         second=lambda at: second(at, zone),
@@ -218,23 +224,23 @@ async def page(request: Request, principal: Principal) -> str:
     )
 
 
-def _address(wanted: Wanted, before: str) -> str:
-    return urlencode(wanted_of({**wanted, "before": before})[0])
+def _log_address(filters: LogFilters, before: str) -> str:
+    return urlencode(read_filters({**filters, "before": before})[0])
 
 
-def target_of(one: AuditEntry, names: Mapping[str, str]) -> str:
-    """To what it was done, in words; ``names``: what people call a GPU, by its UUID.  Pure."""
-    if one.kind == "pool":
+def describe_target(entry: AuditEntry, names: Mapping[str, str]) -> str:
+    """Return in words what an entry concerns; ``names``: the GPUs' names, by UUID.  Pure."""
+    if entry.kind == "pool":
         return "the pool"
-    if one.kind == "gpu":
-        return names.get(one.target, one.target)
-    return f"{one.kind} {one.target}"
+    if entry.kind == "gpu":
+        return names.get(entry.target, entry.target)
+    return f"{entry.kind} {entry.target}"
 
 
-def states_of(one: AuditEntry) -> str:
-    """The state before and after, or the one that it kept.  Pure."""
-    is_change = one.from_state and one.from_state != one.to_state
-    return f"{one.from_state} → {one.to_state}" if is_change else one.to_state
+def describe_states(entry: AuditEntry) -> str:
+    """Return the states before and after an entry, or the one that stayed.  Pure."""
+    is_change = entry.from_state and entry.from_state != entry.to_state
+    return f"{entry.from_state} → {entry.to_state}" if is_change else entry.to_state
 
 
 # Messages.
@@ -243,13 +249,18 @@ def states_of(one: AuditEntry) -> str:
 async def _messages(
     principal: Principal, runner: PoolRunner
 ) -> Sequence[tuple[SentMessage, str, bool]]:
-    """What is shown now: each message, to whom, and whether the principal may withdraw it."""
-    found = await message_routes.messages(principal, runner) if principal.has(Right.MESSAGE) else []
-    return [(one, to_whom(one), message_routes.may_end(principal, one)) for one in found]
+    """Return the messages on display, their addressees, and whether the principal may end them."""
+    messages = (
+        await message_routes.messages(principal, runner) if principal.has(Right.MESSAGE) else []
+    )
+    return [
+        (message, describe_addressee(message), message_routes.may_end(principal, message))
+        for message in messages
+    ]
 
 
-def to_whom(message: SentMessage) -> str:
-    """Who reads a message, in words.  Pure."""
+def describe_addressee(message: SentMessage) -> str:
+    """Return in words who reads a message.  Pure."""
     if message.to_user is not None:
         server = f", server “{message.to_server}”" if message.to_server else ""
         return f"{message.to_user}{server}"
@@ -257,19 +268,19 @@ def to_whom(message: SentMessage) -> str:
 
 
 async def message_details(principal: MayMessage, runner: Runner, target: str) -> Response:
-    """One message, with the form that withdraws it; what is not shown (any more) is 404."""
-    found = await message_routes.messages(principal, runner)
-    message = next((one for one in found if str(one.id) == target), None)
+    """Return a message on display, with the form that withdraws it; otherwise 404."""
+    messages = await message_routes.messages(principal, runner)
+    message = next((candidate for candidate in messages if str(candidate.id) == target), None)
     if message is None:
-        raise DeniedError(404, "no-such-page", GONE)
+        raise DeniedError(404, "no-such-page", MESSAGE_GONE)
     facts = [
-        ("To", to_whom(message)),
+        ("To", describe_addressee(message)),
         ("By", called(message.by)),
         ("Message", message.text),
         ("Time", left(message.until, time.time())),
     ]
     actions = [_withdraw(message)] if message_routes.may_end(principal, message) else []
-    title = f"Message to {to_whom(message)}"
+    title = f"Message to {describe_addressee(message)}"
     return HTMLResponse(render_part("details.html", title=title, facts=facts, actions=actions))
 
 

@@ -1,9 +1,7 @@
-"""What staff may do, over HTTP: their actions on GPUs, slices, leases and tickets by hand.
+"""The HTTP routes of staff: actions on the pool, GPUs, slices, leases and tickets, and messages.
 
-Who may is decided here, of the very thing that is there at that moment; what then happens, and
-whether somebody else was first, is the pool's decision.
-
-Messages of staff are sent, listed and ended here; students read them in JupyterLab.
+The routes check the right to act on what exists at that moment.  What then happens, and whether
+somebody else was first, the pool decides.
 """
 
 from collections.abc import Awaitable, Callable
@@ -59,12 +57,12 @@ class PauseRequest(WireModel):
     reason: Annotated[str, Field(min_length=1, max_length=REASON_MAX)]
 
 
-# All of it.
+# The pool.
 
 
 @router.post("/pool/pause")
 async def pause(request: PauseRequest, principal: MayPause, runner: Runner) -> PoolSnapshot:
-    """No new leases until `resume`; what runs, runs on."""
+    """Grant no new leases until `resume`; running leases go on."""
     await runner.decide(lambda pool: pool.staff.pause(request.reason, principal.by))
     return await runner.snapshot()
 
@@ -76,11 +74,11 @@ async def resume(principal: MayPause, runner: Runner) -> PoolSnapshot:
     return await runner.snapshot()
 
 
-# GPUs and slices, by the table.
+# GPUs and slices, by the table of actions.
 
 
 def _endpoint(action: StaffAction, kind: str) -> Callable[..., Awaitable[GpuView | SliceView]]:
-    """The route's function; its parameters are those of the table's row, for OpenAPI."""
+    """Return the function of an action's route, with the parameters that OpenAPI needs."""
 
     async def act(
         target: Any, principal: Principal, runner: Runner, *, request: Any
@@ -88,11 +86,13 @@ def _endpoint(action: StaffAction, kind: str) -> Callable[..., Awaitable[GpuView
         def decision(pool: Pool) -> GpuView | SliceView:
             if "gpu" in action.kinds:
                 principal.require(Right(action.right), pool.staff.gpu_of(target).course)
-            do = getattr(pool.staff, action.key)
-            found: GpuView | SliceView = do(target, by=principal.by, **request.model_dump())
-            if isinstance(found, GpuView):
-                return visible_gpu(found, principal)
-            return visible_slice(found, principal) if "gpu" in action.kinds else found
+            method = getattr(pool.staff, action.key)
+            changed: GpuView | SliceView = method(
+                target, actor=principal.by, **request.model_dump()
+            )
+            if isinstance(changed, GpuView):
+                return visible_gpu(changed, principal)
+            return visible_slice(changed, principal) if "gpu" in action.kinds else changed
 
         return await runner.decide(decision)
 
@@ -102,10 +102,10 @@ def _endpoint(action: StaffAction, kind: str) -> Callable[..., Awaitable[GpuView
         if is_gpu
         else Annotated[int, Path(alias="slice_id")],
         "principal": Annotated[Principal, needs(Right(action.right))],
-        "request": UndoRequest if action.is_undo else RoomRequest,
+        "request": UndoRequest if action.needs_no_reason else RoomRequest,
         "return": GpuView if is_gpu else SliceView,
     }
-    if action.is_undo:
+    if action.needs_no_reason:
         act.__kwdefaults__ = {"request": UndoRequest()}
     return act
 
@@ -128,11 +128,11 @@ for _action in STAFF_ACTIONS:
 async def reclaim(
     lease_id: int, request: ReclaimRequest, principal: MayRelease, runner: Runner
 ) -> LeaseView:
-    """Take a lease back, its holder warned first, or with ``warning_s`` 0 at once."""
+    """Reclaim a lease after a warning of its holder, or with ``warning_s`` 0 at once."""
 
     def decision(pool: Pool) -> LeaseView:
-        found = lease_for(pool, principal, lease_id, Right.RELEASE)
-        principal.require(Right.RELEASE, found.course)
+        lease = lease_for(pool, principal, lease_id, Right.RELEASE)
+        principal.require(Right.RELEASE, lease.course)
         return pool.staff.reclaim(
             lease_id, request.reason, principal.by, request.warning_s, request.expected
         )
@@ -147,14 +147,14 @@ async def reclaim(
 async def put_in_front(
     ticket_id: int, request: ActionRequest, principal: MayNext, runner: Runner
 ) -> TicketView:
-    """Give somebody in the queue the next slices that fit; reservations in force go before."""
-    said = (request.reason, principal.by, request.expected)
+    """Give a ticket the next slices that fit; reservations in force go before."""
+    arguments = (request.reason, principal.by, request.expected)
     return await on_ticket(
         runner,
         principal,
         ticket_id,
         Right.NEXT,
-        lambda pool: pool.staff.put_in_front(ticket_id, *said),
+        lambda pool: pool.staff.put_in_front(ticket_id, *arguments),
     )
 
 
@@ -172,7 +172,7 @@ async def put_back(ticket_id: int, principal: MayNext, runner: Runner) -> Ticket
 
 @router.post("/messages", status_code=201)
 async def send(request: MessageRequest, principal: MayMessage, runner: Runner) -> SentMessage:
-    """Tell a user, one of their servers, a course, or everybody."""
+    """Send a message to a user, one of their servers, a course, or everybody."""
 
     def decision(pool: Pool) -> SentMessage:
         _check_addressee(pool, principal, request)
@@ -183,12 +183,13 @@ async def send(request: MessageRequest, principal: MayMessage, runner: Runner) -
 
 @router.get("/messages")
 async def messages(principal: MayMessage, runner: Runner) -> list[SentMessage]:
-    """The messages that are shown, the newest first: one's own, one's courses', and those for all.
+    """Return the messages on display that the principal may see, the newest first.
 
-    What others told a student, only site admins see.
+    These are their own, those to their courses, and those to everybody.  Only site admins see the
+    messages of others to a student.
     """
-    found = await runner.decide(lambda pool: pool.staff.messages())
-    return [one for one in found if _may_see(principal, one)]
+    displayed = await runner.decide(lambda pool: pool.staff.messages())
+    return [message for message in displayed if _may_see(principal, message)]
 
 
 @router.delete("/messages/{message_id}")
@@ -198,7 +199,7 @@ async def end(
     runner: Runner,
     reason: Annotated[str, Query(max_length=REASON_MAX)] = "",
 ) -> SentMessage:
-    """Show a message no longer: one's own, or one to one's course."""
+    """End a message: one's own, or one to a course of one's own."""
 
     def decision(pool: Pool) -> SentMessage:
         message = pool.staff.message(message_id)
@@ -212,12 +213,12 @@ async def end(
 
 
 def may_end(principal: Principal, message: SentMessage) -> bool:
-    """Whether the principal may end it: it is their own, or to a course of theirs."""
+    """Whether the principal may end a message: their own, or one to a course of theirs."""
     return message.by == principal.by or principal.may(Right.MESSAGE, message.to_course)
 
 
 def _check_addressee(pool: Pool, principal: Principal, request: MessageRequest) -> None:
-    """Refuse who is neither of the principal's course nor holds or waits for anything there."""
+    """Refuse a message to a user with no lease or ticket in the principal's courses."""
     if request.to_user is None:
         principal.require(Right.MESSAGE, request.to_course)
         return

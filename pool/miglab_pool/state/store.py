@@ -27,10 +27,10 @@ from miglab_pool.ledger.rows import LeaseRow, SliceRow
 from miglab_pool.queue.rules import (
     FORGOTTEN_AFTER,
     WEEK_S,
+    LeaseUse,
     UsageTotals,
-    Use,
     WaitEstimates,
-    over_by,
+    shifted_to_end_by,
 )
 from miglab_pool.refused import Refused
 from miglab_pool.settings import PoolSettings
@@ -66,11 +66,11 @@ class Uses:
         if state is not self._followed or not -CLOCK_S <= age_s <= self._horizon_s / 2:
             self._followed = state
             read = read_over(self._ledger, since=now - self._horizon_s)
-            over = [over_by(use, now) for use in read]
-            totals = UsageTotals(self._half_life_s, now, {}).plus(over)
+            over = [shifted_to_end_by(use, now) for use in read]
+            totals = UsageTotals(self._half_life_s, now, {}).with_ended(over)
         else:
             held = [row for row in state.ended.values() if row.attached_at is not None]
-            totals = totals.plus(map(self._use_of, held)) if held else totals
+            totals = totals.with_ended(map(self._use_of, held)) if held else totals
         state.ended.clear()
         rows = tuple(state.leases.values())
         if totals is not self._totals or rows != self._rows:
@@ -83,15 +83,15 @@ class Uses:
         """Somebody has another name: what is over is summed by names."""
         self._followed = None
 
-    def _known(self, known: Mapping[int, Use], lease: LeaseRow) -> Use:
+    def _known(self, known: Mapping[int, LeaseUse], lease: LeaseRow) -> LeaseUse:
         use = known.get(lease.id)
-        is_same = use and (use.began, use.user) == (lease.attached_at, lease.user)
+        is_same = use and (use.began_at, use.user) == (lease.attached_at, lease.user)
         return use if use and is_same else self._use_of(lease)
 
-    def _use_of(self, lease: LeaseRow) -> Use:
+    def _use_of(self, lease: LeaseRow) -> LeaseUse:
         slices = (self._ledger.find(SliceRow, number) for number in lease.slices)
         size = sum(row.size for row in slices if row is not None)
-        return Use(
+        return LeaseUse(
             lease.id,
             lease.user,
             lease.course,
@@ -103,7 +103,7 @@ class Uses:
         )
 
 
-def read_over(ledger: Ledger, since: float) -> Iterable[Use]:
+def read_over(ledger: Ledger, since: float) -> Iterable[LeaseUse]:
     """The leases that a server held and that ended after a moment; one query."""
     leases, held, slices = tables.leases.c, tables.lease_slices.c, tables.slices.c
     query = (
@@ -114,8 +114,8 @@ def read_over(ledger: Ledger, since: float) -> Iterable[Use]:
             leases.server,
             leases.shape,
             func.sum(slices.size).label("size"),
-            leases.attached_at.label("began"),
-            leases.ended_at.label("ended"),
+            leases.attached_at.label("began_at"),
+            leases.ended_at,
         )
         .join(tables.lease_slices, held.lease == leases.id)
         .join(tables.slices, slices.id == held.slice)
@@ -123,7 +123,7 @@ def read_over(ledger: Ledger, since: float) -> Iterable[Use]:
         .group_by(leases.id)
         .order_by(leases.ended_at)
     )
-    return [Use(**row) for row in ledger.read(query)]
+    return [LeaseUse(**row) for row in ledger.read(query)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,7 +157,7 @@ def _judge(worker: Worker, tx: Transaction, info: GpuInfo, health: Health) -> li
         worker.store.mark_gpu(tx, gpu, GPU_OK)
         return []
     worker.store.mark_gpu(tx, gpu, GPU_UNFIT, reason)
-    tickets.drop_grants(worker.store, tx, gpu, reason, is_made_too=True)
+    tickets.drop_grants(worker.store, tx, gpu, reason, with_existing=True)
     return [Finding("gpu", gpu, reason, "takes no new lease until that is mended")]
 
 
@@ -264,7 +264,7 @@ def _settle_missing(
         return [Finding("slice", str(row.id), reason, "noted as gone")]
     if lease.state == LeaseState.GRANTED:
         scrub(tx, row, reason, remake=False)
-        tickets.requeue(worker.store, tx, lease, f"slice {row.id} is gone")
+        tickets.requeue_granted(worker.store, tx, lease, f"slice {row.id} is gone")
         return [Finding("slice", str(row.id), reason, "its ticket waits on")]
     tx.put(replace(row, lost=True, reason=reason), reason=reason)
     tx.record(row, "pool", reason)

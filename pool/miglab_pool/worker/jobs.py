@@ -337,7 +337,7 @@ def _create_failed_in(
     """As `_create_failed`; ``is_made``: something may lie there and must be cleaned up."""
     lease = worker.store.state.leases.get(row.lease or 0)
     if lease is not None and lease.state == LeaseState.GRANTED:
-        tickets.requeue(worker.store, tx, lease, f"a slice could not be made: {error}")
+        tickets.requeue_granted(worker.store, tx, lease, f"a slice could not be made: {error}")
     if lease is None:
         worker.store.creation_backoff.fail(row.gpu, tx.at)
     row = worker.store.state.slices[row.id]
@@ -367,9 +367,10 @@ def _destroy(worker: Worker, job: Job) -> None:
         row = worker.store.state.slices.get(job.slice_id)
         if row is None or row.state != SliceState.SCRUBBING or row.lease is not None:
             return
-        if worker.other_claim(row, row.uuid) is not None:
-            quarantine_claimed(worker)
-            return
+        claim = worker.other_claim(row, row.uuid)
+    if claim is not None and not _is_claim_over(worker, claim):
+        quarantine_claimed(worker)
+        return
     try:
         _unmade(worker, row)
     except GpuError as error:
@@ -377,6 +378,14 @@ def _destroy(worker: Worker, job: Job) -> None:
         return
     with worker.store.write(durable=True) as tx:
         _record_gone(worker, tx, row)
+
+
+def _is_claim_over(worker: Worker, claim: Claim) -> bool:
+    """Ask after the container of a claim, which may have ended since the last listing."""
+    if worker.holders.probe(claim.holder) != Liveness.GONE:
+        return False
+    worker.drop_claims(claim.holder)
+    return True
 
 
 def quarantine_claimed(worker: Worker) -> None:
@@ -393,7 +402,7 @@ def _quarantine(worker: Worker, tx: Transaction, row: SliceRow, claim: Claim) ->
     """Set it aside, unless a server holds it; who was only promised it waits on."""
     lease = worker.store.state.leases.get(row.lease or 0)
     if lease is not None and lease.state == LeaseState.GRANTED:
-        tickets.requeue(worker.store, tx, lease, f"{claim.holder} uses slice {row.id}")
+        tickets.requeue_granted(worker.store, tx, lease, f"{claim.holder} uses slice {row.id}")
         row = worker.store.state.slices[row.id]
     if row.state not in (SliceState.FREE, SliceState.SCRUBBING):
         return
@@ -526,7 +535,7 @@ def _record_probe(worker: Worker, tx: Transaction, asked: LeaseRow, answer: Live
     if answer is Liveness.GONE:
         for is_asked_back in (False, True):
             worker.probe_backoff.clear((lease.id, is_asked_back))
-        leases.holder_gone(worker.store, tx, lease, "its server is gone")
+        leases.end_released_lease(worker.store, tx, lease, "its server is gone")
         grants.grant_all(worker.store, tx)
     elif answer in (Liveness.UNKNOWN, Liveness.FORGOTTEN):  # or it could not be ended
         worker.probe_backoff.fail(probe_key(lease), tx.at)

@@ -176,9 +176,9 @@ def _without_broken_reservations(worker: Worker, barred: dict[str, str]) -> tupl
     view = worker.store.view()
     lent: list[str] = []
     for uuid in [uuid for uuid, reason in barred.items() if not reason]:
-        broken = feasible.broken_by(view, _drained(view, (*lent, uuid)))
+        broken = feasible.broken_promises(view, _drained(view, (*lent, uuid)))
         if soon := [promise for promise in broken if promise.moment <= view.at + LONGEST_S]:
-            barred[uuid] = " ".join(promise.words for promise in soon)
+            barred[uuid] = " ".join(promise.message for promise in soon)
         else:
             lent.append(uuid)
     return tuple(lent)

@@ -99,6 +99,12 @@ class Worker:
         is_its_own = claim is not None and claim.lease is not None and claim.lease == row.lease
         return None if is_its_own else claim
 
+    def drop_claims(self, holder: str) -> None:
+        """Forget the claims of a container that has ended."""
+        with self.store.lock:
+            claims = (self.claimed or {}).items()
+            self.claimed = {uuid: claim for uuid, claim in claims if claim.holder != holder}
+
     def begin_anew(self, step_s: float) -> None:
         """The pauses go with the clock."""
         self.gpu_backoff.move(step_s)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from miglab_api.leases import LeaseState, LeaseView, LeaseWarning, WarningKind
 from miglab_api.staff import is_holder
-from miglab_pool.leases.views import Case, Spent
+from miglab_pool.leases.views import ActivitySpan, LeaseCase
 from miglab_pool.refused import Refused
 from miglab_slurm.lab import SlurmSettings
 from miglab_slurm.picture import ClusterPicture, lease_of, tag_of_ours
@@ -215,10 +215,10 @@ class SlurmLeases:
             if record.release_at is not None
         ]
 
-    def cases(self) -> Sequence[Case]:
+    def cases(self) -> Sequence[LeaseCase]:
         """The same, as the reclaimer looks at them."""
         return [
-            Case(
+            LeaseCase(
                 self._view(record),
                 record.job.started_at or record.seen_at,
                 record.keepalives,
@@ -367,7 +367,7 @@ class SlurmLeases:
         """Work was seen: "I am still here" counts anew."""
         self._put(replace(self._record(number), keepalives=0, stay_until=None))
 
-    def note_activity(self, spent: Iterable[Spent]) -> None:
+    def note_activity(self, spent: Iterable[ActivitySpan]) -> None:
         """Nothing: usage on Slurm counts whole stays."""
 
     def taken_out(self, job: SlurmJob, reason: str) -> LeaseView:

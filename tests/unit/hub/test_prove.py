@@ -54,6 +54,12 @@ def refused(of: dict[str, LineAnswer]) -> set[str]:
     return {name for name, answer in of.items() if answer.verdict is LineVerdict.NO}
 
 
+@pytest.fixture(autouse=True)
+def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No container is started on whatever engine this machine has."""
+    monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:9")
+
+
 @pytest.fixture
 def machine(settings: Settings) -> SimulatedMachine:
     """The lab's one simulated A100."""

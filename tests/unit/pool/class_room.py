@@ -21,7 +21,7 @@ from miglab_pool.gpu.readings import GpuError
 from miglab_pool.gpu.simulated.machine import Break
 from miglab_pool.ledger.rows import LIVE_LEASES
 from miglab_pool.refused import Refused
-from miglab_pool.reservations.feasible import feasible, is_usable, starts
+from miglab_pool.reservations.feasible import feasible, is_usable, start_times
 
 from .conftest import Crash, World
 from .layout_drafts import draft
@@ -112,8 +112,8 @@ class ClassRoom(World):
         } | {(gpu.uuid, is_usable(gpu), gpu.row.partition, 0) for gpu in view.gpus.values()}
         held = {
             (start, number): count
-            for start in starts(view, view.at, view.at + AHEAD_S)
-            for number, count in feasible(view, start).held.items()
+            for start in start_times(view, view.at, view.at + AHEAD_S)
+            for number, count in feasible(view, start).counts.items()
         }
         staying = {one.id for one in view.leases.values() if one.state != LeaseState.RELEASING}
         return (ground, dict(view.reservations)), staying, held

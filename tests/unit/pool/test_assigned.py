@@ -8,7 +8,7 @@ from tests.refusals import because
 
 from miglab_api.tickets import TicketState
 from miglab_pool.queue.order import first_that_fits
-from miglab_pool.queue.rules import Waiting
+from miglab_pool.queue.rules import WaitingTicket
 from miglab_pool.refused import Refused
 from miglab_pool.settings import Course
 from miglab_pool.state.placement import GpuOccupancy
@@ -28,8 +28,8 @@ RULES = changed(
 ONE = ("1g.5gb",)
 
 
-def waiting(ticket: int, course: str, *profiles: str) -> Waiting:
-    return Waiting(ticket, profiles or ONE, 0.0, course, f"user{ticket}")
+def waiting(ticket: int, course: str, *profiles: str) -> WaitingTicket:
+    return WaitingTicket(ticket, profiles or ONE, 0.0, course, f"user{ticket}")
 
 
 def occupancy(gpu: str, course: str = "", *names: str) -> GpuOccupancy:
@@ -39,7 +39,7 @@ def occupancy(gpu: str, course: str = "", *names: str) -> GpuOccupancy:
     return GpuOccupancy(gpu, A100, live, course=course)
 
 
-def served(line: list[Waiting], gpus: list[GpuOccupancy]) -> tuple[int, str] | None:
+def served(line: list[WaitingTicket], gpus: list[GpuOccupancy]) -> tuple[int, str] | None:
     grant = first_that_fits(line, gpus)
     return None if grant is None else (grant.ticket, grant.choices[0].gpu)
 

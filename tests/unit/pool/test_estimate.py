@@ -13,8 +13,8 @@ from miglab_api.leases import LeaseView
 from miglab_api.tickets import TicketView, WaitEstimate
 from miglab_pool.gpu.geometry import Placed
 from miglab_pool.queue import gather
-from miglab_pool.queue.estimate import Holding, Lately, Scene, simulate
-from miglab_pool.queue.rules import FairShareUsage, Waiting, in_order
+from miglab_pool.queue.estimate import Holding, RecentHistory, SimulationInput, estimate_waits
+from miglab_pool.queue.rules import FairShareUsage, WaitingTicket, queue_order
 from miglab_pool.state.placement import GpuOccupancy
 
 from .conftest import SETTINGS, World
@@ -22,11 +22,11 @@ from .test_queue import gpu, next_grant, placed
 from .test_reservations import RULES, before_class, reserve
 
 HOUR_S = 3600.0
-KNOWN = Lately(tuple(sorted(600.0 + 60 * n for n in range(50))))
+KNOWN = RecentHistory(tuple(sorted(600.0 + 60 * n for n in range(50))))
 
 
-def waiting(number: int, *profiles: str) -> Waiting:
-    return Waiting(number, profiles or ("1g.5gb",), 0.0, "ml", f"u{number}")
+def waiting(number: int, *profiles: str) -> WaitingTicket:
+    return WaitingTicket(number, profiles or ("1g.5gb",), 0.0, "ml", f"u{number}")
 
 
 def full(*ends_s: float | None, age_s: float = 300.0) -> tuple[GpuOccupancy, tuple[Holding, ...]]:
@@ -38,27 +38,27 @@ def full(*ends_s: float | None, age_s: float = 300.0) -> tuple[GpuOccupancy, tup
     return gpu("x", *slices), tuple(found)
 
 
-def scene(*ends_s: float | None, queued: int = 1, **more: object) -> Scene:
+def scene(*ends_s: float | None, queued: int = 1, **more: object) -> SimulationInput:
     occupancy, holdings = full(*ends_s)
     values: dict[str, object] = {
         "queued": tuple(waiting(n) for n in range(1, queued + 1)),
         "gpus": (occupancy,),
         "holdings": holdings,
-        "lately": Lately(),
+        "history": RecentHistory(),
         "usage": FairShareUsage(now=0.0),
         "lease_s": None,
         "borrow_s": 1800.0,
         "longest_wait_s": 3600.0,
         **more,
     }
-    return Scene(**values)  # type: ignore[arg-type]
+    return SimulationInput(**values)  # type: ignore[arg-type]
 
 
-def estimate(one: Scene, ticket: int = 1) -> WaitEstimate:
-    return simulate(one, random.Random(1))[ticket]
+def estimate(one: SimulationInput, ticket: int = 1) -> WaitEstimate:
+    return estimate_waits(one, random.Random(1))[ticket]
 
 
-def extended(one: Scene) -> Scene:
+def extended(one: SimulationInput) -> SimulationInput:
     """Everybody may extend to 3000 s."""
     return replace(one, holdings=tuple(replace(each, last_end_s=3000.0) for each in one.holdings))
 
@@ -82,7 +82,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize(("one", "ticket", "told"), ENDS.values(), ids=ENDS)
-def test_ends_alone_bound_the_wait(one: Scene, ticket: int, told: float) -> None:
+def test_ends_alone_bound_the_wait(one: SimulationInput, ticket: int, told: float) -> None:
     """Without a history the longest possible wait is told, and said to be that."""
     found = estimate(one, ticket)
     assert (found.low_s, found.likely_s, found.high_s) == (0.0, told, told)
@@ -92,28 +92,28 @@ def test_ends_alone_bound_the_wait(one: Scene, ticket: int, told: float) -> None
 @pytest.mark.parametrize(
     "one", [scene(*[None] * 7), scene(*[600.0] * 7, queued=8), scene(*[5 * HOUR_S] * 7)]
 )
-def test_nothing_known_is_no_estimate(one: Scene) -> None:
+def test_nothing_known_is_no_estimate(one: SimulationInput) -> None:
     """No history, and no end or one in five hours: nothing is said, rather than invented."""
-    assert max(one.queued).ticket not in simulate(one, random.Random(1))
+    assert max(one.queued).id not in estimate_waits(one, random.Random(1))
 
 
 MEASURED = tuple(10.0 + n for n in range(30))
 BOTH = replace(KNOWN, borrowed_s=MEASURED)
 
 
-def lent(one: Scene) -> Scene:
+def lent(one: SimulationInput) -> SimulationInput:
     """The same, but for measurements instead of servers that hold the slices."""
     holdings = tuple(replace(holding, is_borrow=True, age_s=5.0) for holding in one.holdings)
     return replace(one, holdings=holdings)
 
 
-def borrowing(number: int) -> Waiting:
+def borrowing(number: int) -> WaitingTicket:
     return waiting(number)._replace(is_borrow=True)
 
 
 def test_each_kind_has_its_own_history() -> None:
     """A server behind measurements waits for seconds, a measurement behind servers for minutes."""
-    busy = scene(*[1800.0] * 7, lately=BOTH)
+    busy = scene(*[1800.0] * 7, history=BOTH)
     behind_servers = estimate(replace(busy, queued=(borrowing(1),)))
     assert estimate(lent(busy)).high_s < 40.0 < behind_servers.likely_s
     turns = estimate(replace(lent(busy), queued=tuple(map(borrowing, range(1, 22)))), 21)
@@ -122,7 +122,7 @@ def test_each_kind_has_its_own_history() -> None:
 
 def test_measurements_wait_no_longer_than_they_may_before_any_is_known() -> None:
     """A first class that borrows is told when its last measurement would be refused, at most."""
-    busy = lent(scene(*[1800.0] * 7, queued=0, lately=KNOWN))
+    busy = lent(scene(*[1800.0] * 7, queued=0, history=KNOWN))
     found = estimate(replace(busy, queued=tuple(map(borrowing, range(1, 14)))), 13)
     assert found.likely_s == found.high_s == 3600.0
     assert "is not known yet" in found.basis
@@ -133,7 +133,7 @@ def test_measurements_wait_no_longer_than_they_may_before_any_is_known() -> None
 def test_an_old_lease_ends_sooner() -> None:
     """A lease that has lasted nearly as long as any ever did frees its slice soon."""
     fresh, old = (
-        replace(scene(*[None] * 7, lately=KNOWN), holdings=full(*[None] * 7, age_s=age_s)[1])
+        replace(scene(*[None] * 7, history=KNOWN), holdings=full(*[None] * 7, age_s=age_s)[1])
         for age_s in (0.0, 3400.0)
     )
     assert estimate(old).likely_s < estimate(fresh).likely_s / 2
@@ -141,7 +141,7 @@ def test_an_old_lease_ends_sooner() -> None:
 
 def test_the_idle_may_go_sooner() -> None:
     """A lease that was warned for idleness is taken back in some futures, and not in all."""
-    one = scene(*[None] * 7, lately=KNOWN)
+    one = scene(*[None] * 7, history=KNOWN)
     idle = (replace(one.holdings[0], idle_end_s=30.0), *one.holdings[1:])
     found = estimate(replace(one, holdings=idle))
     assert found.low_s == 30.0
@@ -150,25 +150,25 @@ def test_the_idle_may_go_sooner() -> None:
 
 def test_no_measurement_waits_longer_than_it_may() -> None:
     """Its range ends where it would be refused; a server's has no such end."""
-    late = scene(*[None] * 7, lately=KNOWN, longest_wait_s=1000.0, usage=FairShareUsage(now=950.0))
+    late = scene(*[None] * 7, history=KNOWN, longest_wait_s=1000.0, usage=FairShareUsage(now=950.0))
     measurement = estimate(lent(replace(late, queued=(borrowing(1),))))
     assert measurement.high_s <= 50.0 < estimate(late).high_s
 
 
 def test_lighter_newcomers_are_reckoned_with() -> None:
     """Where others with less use keep coming, the heavy one's range reaches further."""
-    busy = replace(KNOWN, comers=(waiting(0),), every_s=120.0)
+    busy = replace(KNOWN, arrivals=(waiting(0),), interval_s=120.0)
     heavy = FairShareUsage(now=0.0, users={"u1": 9.0}, ageing_s=3000.0)
     alone, passed = (
-        estimate(scene(*[None] * 7, lately=lately, usage=heavy)) for lately in (KNOWN, busy)
+        estimate(scene(*[None] * 7, history=lately, usage=heavy)) for lately in (KNOWN, busy)
     )
     assert passed.likely_s > 2 * alone.likely_s
 
 
 def test_who_might_ask_is_told_too() -> None:
     """A shape that nobody asked for yet has an estimate: of whoever would ask now."""
-    one = scene(*[900.0] * 7, queued=1, asking=frozenset({("1g.5gb",), ("7g.40gb",)}))
-    found = simulate(replace(one, lease_s=600.0), random.Random(1))
+    one = scene(*[900.0] * 7, queued=1, prospective=frozenset({("1g.5gb",), ("7g.40gb",)}))
+    found = estimate_waits(replace(one, lease_s=600.0), random.Random(1))
     assert [found[one].high_s for one in (1, ("1g.5gb",), ("7g.40gb",))] == [900.0, 900.0, 1500.0]
 
 
@@ -188,10 +188,10 @@ class Class:
         self.dice = random.Random(seed)
         self.lasts_s, self.every_s = lasts_s, every_s
         self.now, self.number = 0.0, 0
-        self.queued: list[Waiting] = []
-        self.live: list[tuple[float, int, float, Waiting, str, Placed]] = []
+        self.queued: list[WaitingTicket] = []
+        self.live: list[tuple[float, int, float, WaitingTicket, str, Placed]] = []
         self.lasted: list[float] = []
-        self.came: list[Waiting] = []
+        self.came: list[WaitingTicket] = []
         self.users: dict[str, float] = {}
         self.told: dict[int, tuple[WaitEstimate, float]] = {}
         self.kept: list[tuple[WaitEstimate, float]] = []
@@ -215,7 +215,7 @@ class Class:
         self.number += 1
         shape, size = self.dice.choice([("1g.5gb", 1)] * 5 + [("2g.10gb", 2), ("3g.20gb", 4)])
         user = f"u{min(39, int(self.dice.expovariate(1 / 12)))}"
-        one = Waiting(self.number, (shape,), self.now, "ml", user, size=size)
+        one = WaitingTicket(self.number, (shape,), self.now, "ml", user, size=size)
         self.queued.append(one)
         self.came.append(one)
 
@@ -228,27 +228,27 @@ class Class:
         grant = next_grant(self.queued, [self._occupancy()], self._usage())
         if grant is None:
             return False
-        one = next(each for each in self.queued if each.ticket == grant.ticket)
+        one = next(each for each in self.queued if each.id == grant.ticket)
         self.queued.remove(one)
-        if one.ticket in self.told:
-            found, at = self.told.pop(one.ticket)
+        if one.id in self.told:
+            found, at = self.told.pop(one.id)
             self.kept.append((found, self.now - at))
         (choice,) = grant.choices
         made = Placed(choice.profile, choice.placement)
         ends = self.now + self.lasts_s(self.dice)
-        heapq.heappush(self.live, (ends, one.ticket, self.now, one, choice.gpu, made))
+        heapq.heappush(self.live, (ends, one.id, self.now, one, choice.gpu, made))
         return True
 
     def _tell(self) -> None:
-        new = [one for one in self.queued if one.since == self.now and one.ticket % 3 == 0]
+        new = [one for one in self.queued if one.since == self.now and one.id % 3 == 0]
         if len(self.lasted) < 20 or not new:
             return
-        found = simulate(self._scene(), random.Random(self.number))
-        for one in (one for one in new if one.ticket in found):
-            self.told[one.ticket] = found[one.ticket], self.now
+        found = estimate_waits(self._scene(), random.Random(self.number))
+        for one in (one for one in new if one.id in found):
+            self.told[one.id] = found[one.id], self.now
 
-    def _scene(self) -> Scene:
-        lately = Lately(
+    def _scene(self) -> SimulationInput:
+        lately = RecentHistory(
             tuple(sorted(self.lasted[-200:])),
             tuple(self.came[-200:]),
             self.now / len(self.came),
@@ -257,8 +257,8 @@ class Class:
             Holding(((gpu_, made),), self.now - began, None)
             for _, _, began, _, gpu_, made in self.live
         )
-        queued = tuple(in_order(self.queued, self._usage()))
-        return Scene(
+        queued = tuple(queue_order(self.queued, self._usage()))
+        return SimulationInput(
             queued,
             (self._occupancy(),),
             holdings,
@@ -387,7 +387,7 @@ def test_history_is_used(world: World) -> None:
 
 def test_history_is_short(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """How long leases last is told by those that ended last, who comes by those that began last."""
-    monkeypatch.setattr(gather, "LATELY", 2)
+    monkeypatch.setattr(gather, "MOST_HISTORY", 2)
     leases = []
     for user in ("a", "b", "c"):
         leases.append(world.run(user))
@@ -395,9 +395,9 @@ def test_history_is_short(world: World, monkeypatch: pytest.MonkeyPatch) -> None
     for after_s, lease in ((0, leases[1]), (200, leases[2]), (500, leases[0])):
         world.pass_time(after_s)
         world.end(lease)
-    lately = gather.look(world.pool.view).lately
-    assert [round(lasted_s, -2) for lasted_s in lately.lasted_s] == [300, 1000]
-    assert [one.user for one in lately.comers] == ["b", "c"]
+    history = gather.gather_input(world.pool.view).history
+    assert [round(lasted_s, -2) for lasted_s in history.lasted_s] == [300, 1000]
+    assert [one.user for one in history.arrivals] == ["b", "c"]
 
 
 def test_slots_reserved_now_are_told_as_well(make_world: MakeWorld) -> None:

@@ -8,7 +8,7 @@ from miglab_api.roster import ProgressReport
 from miglab_api.staff import MessageRequest
 from miglab_pool.ledger import tables
 from miglab_pool.settings import Course, PoolSettings
-from miglab_pool.staff.log import Question
+from miglab_pool.staff.log import AuditQuery
 
 from .conftest import World
 
@@ -39,9 +39,9 @@ def test_a_rename_takes_everything_along(world: World) -> None:
     assert world.pool.leases.find(other.id).user == "adaline"
     assert world.pool.leases.find(over.id).is_given_back
     assert len(world.pool.staff.messages_for("lovelace", "", ())) == 1
-    causes = {entry.by for entry in world.pool.staff.audit(Question())}
+    causes = {entry.by for entry in world.pool.staff.audit(AuditQuery())}
     assert "person:lovelace" in causes and "person:ada" not in causes
-    assert {use.user for use in world.pool.view.usage.all} == {"lovelace", "adaline"}
+    assert {use.user for use in world.pool.view.usage.uses} == {"lovelace", "adaline"}
     assert world.pool.check_invariants() == []
 
 
@@ -107,10 +107,10 @@ def test_progress_and_notice_go_along(tmp_path: Path) -> None:
     world = World(tmp_path, SHARING)
     try:
         world.pool.people.tell("1t1", "ada")
-        world.pool.roster.notice_read("ada", "ml")
-        world.pool.roster.take("ada", ProgressReport(course="ml", sign_age_s=1))
+        world.pool.roster.record_notice_read("ada", "ml")
+        world.pool.roster.record_report("ada", ProgressReport(course="ml", sign_age_s=1))
         world.pool.people.tell("1t1", "lovelace")
-        shared = world.pool.roster.shared("ml")
-        assert shared.told == {"lovelace"} and set(shared.heard) == {"lovelace"}
+        shared = world.pool.roster.progress_of("ml")
+        assert shared.readers == {"lovelace"} and set(shared.reports) == {"lovelace"}
     finally:
         world.close()

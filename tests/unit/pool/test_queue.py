@@ -14,7 +14,7 @@ from miglab_api.leases import LeaseState
 from miglab_pool.gpu.geometry import Placed, Placement
 from miglab_pool.gpu.simulated.geometry import model_geometry
 from miglab_pool.queue import order as queue
-from miglab_pool.queue.order import any_fits, first_that_fits, hold
+from miglab_pool.queue.order import any_fits, choose_hold, first_that_fits
 from miglab_pool.queue.rules import (
     ALL_EQUAL,
     DAY_S,
@@ -22,12 +22,12 @@ from miglab_pool.queue.rules import (
     HOUR_S,
     FairShareUsage,
     Grant,
+    LeaseUse,
     UsageTotals,
-    Use,
-    Waiting,
-    decayed,
-    in_order,
-    over_by,
+    WaitingTicket,
+    decayed_slice_hours,
+    queue_order,
+    shifted_to_end_by,
 )
 from miglab_pool.settings import Course
 from miglab_pool.state.placement import GpuOccupancy
@@ -52,15 +52,17 @@ def gpu(
     return GpuOccupancy(name, A100, live, usable=usable, frees_at=frees_at)
 
 
-def one(number: int, *profiles: str) -> Waiting:
-    return Waiting(number, profiles, float(number))
+def one(number: int, *profiles: str) -> WaitingTicket:
+    return WaitingTicket(number, profiles, float(number))
 
 
 def next_grant(
-    waiting: Iterable[Waiting], gpus: Sequence[GpuOccupancy], usage: FairShareUsage = ALL_EQUAL
+    waiting: Iterable[WaitingTicket],
+    gpus: Sequence[GpuOccupancy],
+    usage: FairShareUsage = ALL_EQUAL,
 ) -> Grant | None:
     """The grant to one of those who wait, given in any order; None when nobody can go now."""
-    return first_that_fits(in_order(waiting, usage), gpus)
+    return first_that_fits(queue_order(waiting, usage), gpus)
 
 
 SMALL, BIG = "1g.5gb", "7g.40gb"
@@ -76,7 +78,7 @@ WHO_IS_NEXT = {
     "there is no GPU": ([one(1, SMALL)], [], None),
     "the earlier of two": ([one(2, SMALL), one(1, SMALL)], [gpu("a")], (1, "a")),
     "of one moment the lower number": (
-        [Waiting(5, (SMALL,), 1.0), Waiting(4, (SMALL,), 1.0)], [gpu("a")], (4, "a"),
+        [WaitingTicket(5, (SMALL,), 1.0), WaitingTicket(4, (SMALL,), 1.0)], [gpu("a")], (4, "a"),
     ),
     "nobody where it empties for the first": ([one(1, BIG), one(2, SMALL)], [HALF_FULL], None),
     "nobody of the first one's shape": ([one(1, BIG), one(2, BIG)], [HALF_FULL], None),
@@ -93,7 +95,7 @@ WHO_IS_NEXT = {
 
 @pytest.mark.parametrize(("queued", "gpus", "served"), WHO_IS_NEXT.values(), ids=WHO_IS_NEXT)
 def test_who_is_next(
-    queued: list[Waiting], gpus: list[GpuOccupancy], served: tuple[int, str] | None
+    queued: list[WaitingTicket], gpus: list[GpuOccupancy], served: tuple[int, str] | None
 ) -> None:
     """First come, first served, and nobody delays the first."""
     grant = next_grant(queued, gpus)
@@ -112,9 +114,9 @@ def test_the_room_that_is_surely_free_soonest() -> None:
     one_long = gpu("a", placed("3g.20gb", 0), ends_at=(9000.0,))
     small = placed(SMALL, 0), placed(SMALL, 1)
     two_short = gpu("b", *small, ends_at=(60.0, 90.0))
-    assert list(hold((BIG,), [one_long, two_short])) == ["b"]
-    assert list(hold((BIG,), [gpu("a", *small), gpu("b", placed("3g.20gb", 0))])) == ["b"]
-    assert hold(("9g.1gb",), [gpu("a")]) == {}
+    assert list(choose_hold((BIG,), [one_long, two_short])) == ["b"]
+    assert list(choose_hold((BIG,), [gpu("a", *small), gpu("b", placed("3g.20gb", 0))])) == ["b"]
+    assert choose_hold(("9g.1gb",), [gpu("a")]) == {}
 
 
 @settings(max_examples=settings.default.max_examples // 2)
@@ -131,7 +133,7 @@ def test_nobody_starves(shapes: list[str], gpus: int, ends: object) -> None:
     live: list[tuple[str, Placed]] = []
     next_number = len(waiting)
     rounds = 0
-    while any(each.ticket < len(shapes) for each in waiting):
+    while any(each.id < len(shapes) for each in waiting):
         rounds += 1
         assert rounds < 60 * len(shapes)
         there = [gpu(str(n), *(p for g, p in live if g == str(n))) for n in range(gpus)]
@@ -141,7 +143,7 @@ def test_nobody_starves(shapes: list[str], gpus: int, ends: object) -> None:
             waiting.append(one(next_number, "1g.5gb"))
             next_number += 1
             continue
-        waiting = [each for each in waiting if each.ticket != grant.ticket]
+        waiting = [each for each in waiting if each.id != grant.ticket]
         live += [(c.gpu, Placed(c.profile, c.placement)) for c in grant.choices]
 
 
@@ -160,7 +162,7 @@ def test_where_nothing_fits_nobody_goes(
     gpus = [gpu(str(n), *there) for n, there in enumerate(live)]
     gpus[0] = replace(gpus[0], course=whose)
     queued = [
-        Waiting(number, (shape,), 0.0, course="ab"[number % 2])
+        WaitingTicket(number, (shape,), 0.0, course="ab"[number % 2])
         for number, shape in enumerate(shapes)
     ]
     alone = any(first_that_fits([each], gpus) for each in queued)
@@ -171,8 +173,10 @@ def test_where_nothing_fits_nobody_goes(
 def test_without_room_no_order_is_worked_out(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """While every slice is held the line is not looked at; with the first that ends it is."""
     looks: list[int] = []
-    without_slot = queue.without_slot
-    monkeypatch.setattr(queue, "without_slot", lambda view: looks.append(1) or without_slot(view))
+    without_slot = queue.servable_without_slot
+    monkeypatch.setattr(
+        queue, "servable_without_slot", lambda view: looks.append(1) or without_slot(view)
+    )
     held = world.grant("ada", "7g.40gb")
     waiting = world.wait("bob")
     looks.clear()
@@ -189,13 +193,13 @@ MakeWorld = Callable[..., World]
 HALF_LIFE_S = 2 * DAY_S
 
 
-def ticket(number: int, user: str = "", course: str = "a", **more: object) -> Waiting:
+def ticket(number: int, user: str = "", course: str = "a", **more: object) -> WaitingTicket:
     values: dict[str, object] = {"profiles": ("1g.5gb",), "since": float(number), **more}
-    return Waiting(number, course=course, user=user or f"u{number}", **values)  # type: ignore[arg-type]
+    return WaitingTicket(number, course=course, user=user or f"u{number}", **values)  # type: ignore[arg-type]
 
 
-def order(waiting: list[Waiting], **usage: object) -> list[int]:
-    return [one.ticket for one in in_order(waiting, FairShareUsage(**usage))]  # type: ignore[arg-type]
+def order(waiting: list[WaitingTicket], **usage: object) -> list[int]:
+    return [one.id for one in queue_order(waiting, FairShareUsage(**usage))]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -217,13 +221,13 @@ def test_each_turn_is_the_least_share(seed: int) -> None:
                 int(charged[one.course] / GRAIN_H),
                 int(used[one.user] / GRAIN_H),
                 one.since,
-                one.ticket,
+                one.id,
             ),
         )
         left.remove(one)
         charged[one.course] += one.size / (2.0 if one.course == "a" else 1.0)
         used[one.user] += one.size
-        expected.append(one.ticket)
+        expected.append(one.id)
     assert order(waiting, courses=courses, users=users, weights={"a": 2.0}) == expected
 
 
@@ -237,17 +241,19 @@ def test_aged_go_by_arrival() -> None:
     assert order([*queued, reserved], now=115.0, ageing_s=100.0, users=users) == [4, 1, 2, 3]
 
 
-def use(number: int, began: float | None, ended: float | None, size: int = 1) -> Use:
-    return Use(number, "ada", "everyone", "", size, began, ended)
+def use(number: int, began: float | None, ended: float | None, size: int = 1) -> LeaseUse:
+    return LeaseUse(number, "ada", "everyone", "", size, began, ended)
 
 
 @pytest.mark.parametrize("ahead_s", [60 * DAY_S, 2100 * DAY_S])
 def test_use_from_a_clock_that_was_ahead_never_grows(ahead_s: float) -> None:
     """It was corrected since: what ended then counts as if it had ended now."""
     now = 10_000 * DAY_S
-    assert over_by(use(1, now + ahead_s - HOUR_S, now + ahead_s), now) == use(1, now - HOUR_S, now)
-    assert over_by(use(1, now - HOUR_S, now - 1), now) == use(1, now - HOUR_S, now - 1)
-    assert decayed(use(1, now + ahead_s, None), now, HALF_LIFE_S) == 0.0
+    assert shifted_to_end_by(use(1, now + ahead_s - HOUR_S, now + ahead_s), now) == use(
+        1, now - HOUR_S, now
+    )
+    assert shifted_to_end_by(use(1, now - HOUR_S, now - 1), now) == use(1, now - HOUR_S, now - 1)
+    assert decayed_slice_hours(use(1, now + ahead_s, None), now, HALF_LIFE_S) == 0.0
     totals = UsageTotals(HALF_LIFE_S, now + ahead_s, {("", "ada"): 2.0})
     assert totals.fair_share(now, {}, 0.0).users == {"ada": 2.0}
 
@@ -257,8 +263,10 @@ def test_decay_is_the_integral() -> None:
     began, ended, now = 0.0, 5 * HOUR_S, 3 * DAY_S
     minutes = (began + 60 * (n + 0.5) for n in range(300))
     summed = sum(4 / 60 * 0.5 ** ((now - t) / HALF_LIFE_S) for t in minutes)
-    assert decayed(use(1, began, ended, 4), now, HALF_LIFE_S) == pytest.approx(summed, rel=1e-6)
-    assert decayed(use(1, None, None), now, HALF_LIFE_S) == 0.0
+    assert decayed_slice_hours(use(1, began, ended, 4), now, HALF_LIFE_S) == pytest.approx(
+        summed, rel=1e-6
+    )
+    assert decayed_slice_hours(use(1, None, None), now, HALF_LIFE_S) == 0.0
 
 
 def test_sums_agree_with_the_ledger(world: World) -> None:
@@ -292,21 +300,21 @@ def test_an_end_after_one_rolled_back_counts(world: World, monkeypatch: pytest.M
             tx.put(replace(row, state=LeaseState.RELEASED, ended_at=ended_at))
             with monkeypatch.context() as patch:
                 patch.setattr(world.ledger, "rows", None)
-                assert [one.ended for one in uses.totals(ended_at).all] == [ended_at]
+                assert [use.ended_at for use in uses.totals(ended_at).uses] == [ended_at]
             raise Crash
-    assert [one.ended for one in uses.totals(world.at).all] == [None]
+    assert [use.ended_at for use in uses.totals(world.at).uses] == [None]
 
 
 def test_an_end_that_memory_does_not_have_is_read(world: World) -> None:
     """After a failed transaction memory is read anew: the file tells how a lease ended."""
     lease = world.run("ada")
     uses = Uses(world.ledger, HALF_LIFE_S)
-    assert [one.ended for one in uses.totals(world.at).all] == [None]
+    assert [use.ended_at for use in uses.totals(world.at).uses] == [None]
     world.end(lease)
     with pytest.raises(Crash), world.ledger.write(world.at, durable=False) as tx:
         tx.put(replace(next(iter(world.ledger.state.gpus.values())), reason="tried"))
         raise Crash
-    assert [one.ended for one in uses.totals(world.at).all] == [world.at]
+    assert [use.ended_at for use in uses.totals(world.at).uses] == [world.at]
 
 
 COURSES = {"everyone": SETTINGS.courses["everyone"], "b": Course(title="B", shapes=("1g.5gb",))}

@@ -8,8 +8,14 @@ from tests.pool_settings import changed
 
 from miglab_api.tickets import TicketState
 from miglab_pool.leases import rules as quotas
-from miglab_pool.leases.rules import Asked, Quotas, hours_left_s, longest_set_s, why_not
-from miglab_pool.queue.rules import DAY_S, HOUR_S, Use
+from miglab_pool.leases.rules import (
+    Quotas,
+    SliceClaim,
+    describe_excess,
+    longest_allowed_s,
+    slice_hours_left_s,
+)
+from miglab_pool.queue.rules import DAY_S, HOUR_S, LeaseUse
 from miglab_pool.settings import Course, Quota
 
 from .conftest import SETTINGS, World
@@ -17,20 +23,20 @@ from .test_pool import refusal
 
 MakeWorld = Callable[..., World]
 NOW = 100 * DAY_S
-ADA = Asked("ada", "vision", "", 1)
+ADA = SliceClaim("ada", "vision", "", 1)
 
 
-def held(size: int = 1, hours: float = 1.0, **more: object) -> Use:
+def held(size: int = 1, hours: float = 1.0, **more: object) -> LeaseUse:
     """A live lease of ada's, of another server than the one asked for."""
     values = {"user": "ada", "course": "vision", "server": "other", **more}
-    return Use(1, size=size, began=NOW - hours * HOUR_S, ended=None, **values)  # type: ignore[arg-type]
+    return LeaseUse(1, size=size, began_at=NOW - hours * HOUR_S, ended_at=None, **values)  # type: ignore[arg-type]
 
 
-def used(hours: float, ago_s: float = DAY_S, **more: object) -> Use:
+def used(hours: float, ago_s: float = DAY_S, **more: object) -> LeaseUse:
     """A lease of one slice that ended a while ago."""
     live = held(1, hours, **more)
-    assert live.began is not None
-    return replace(live, began=live.began - ago_s, ended=NOW - ago_s)
+    assert live.began_at is not None
+    return replace(live, began_at=live.began_at - ago_s, ended_at=NOW - ago_s)
 
 
 EACH, ALL = Quota(memory_slices=4), Quota(course="vision", shared=True, memory_slices=1)
@@ -62,9 +68,9 @@ TWO = ADA._replace(size=2)
         (EVERY, [used(10)], ADA, ["“course”"]),  # the most exact quota counts
     ],
 )  # fmt: skip
-def test_why_not(quota: Quotas, uses: list[Use], asked: Asked, words: list[str]) -> None:
+def test_why_not(quota: Quotas, uses: list[LeaseUse], asked: SliceClaim, words: list[str]) -> None:
     """Whom a quota concerns, what it counts, and what a refusal says; nothing: it is granted."""
-    said = why_not(quota, asked, uses, NOW)
+    said = describe_excess(quota, asked, uses, NOW)
     assert (said is not None) == bool(words)
     assert [word for word in words if word not in (said or "")] == []
 
@@ -77,8 +83,8 @@ def test_only_a_shared_quota_of_slices_holds_the_queue_up() -> None:
         "course": Quota(shared=True, memory_slices=1),
     }
     for name, quota in full.items():
-        found = quotas.limits({name: quota}, ADA, [held(1), used(2.0)], NOW)
-        holds = quotas.held_by(found, ADA)
+        found = quotas.applying_limits({name: quota}, ADA, [held(1), used(2.0)], NOW)
+        holds = quotas.blocking_limit(found, ADA)
         assert (holds is not None) == (name == "course")
 
 
@@ -86,21 +92,21 @@ def test_the_end_of_the_limit_is_exact() -> None:
     """At the moment that is named there is enough, and a minute before there is not."""
     quota = {"each": Quota(slice_hours_week=10)}
     uses = [used(7, ago_s=3 * DAY_S), used(4, ago_s=2 * DAY_S)]
-    (limit,) = quotas.limits(quota, ADA, uses, NOW)
-    wait_s = quotas.more_in_s(limit, ADA, uses, NOW)
+    (limit,) = quotas.applying_limits(quota, ADA, uses, NOW)
+    wait_s = quotas.seconds_until_enough(limit, ADA, uses, NOW)
     assert wait_s is not None
-    assert why_not(quota, ADA, uses, NOW + wait_s + 1) is None
-    assert why_not(quota, ADA, uses, NOW + wait_s - 60) is not None
+    assert describe_excess(quota, ADA, uses, NOW + wait_s + 1) is None
+    assert describe_excess(quota, ADA, uses, NOW + wait_s - 60) is not None
 
 
 def test_hours_end_a_guarantee() -> None:
     """It ends when the student's hours are used up, the sooner the more is held."""
-    assert longest_set_s({}, ADA, 3600.0) == 3600.0
-    assert longest_set_s({"each": Quota(lease_s=7200)}, ADA, 3600.0) == 7200.0
+    assert longest_allowed_s({}, ADA, 3600.0) == 3600.0
+    assert longest_allowed_s({"each": Quota(lease_s=7200)}, ADA, 3600.0) == 7200.0
     quota = {"each": Quota(slice_hours_week=10)}
-    assert hours_left_s(quota, TWO, [used(6)], NOW) == pytest.approx(2 * HOUR_S)
+    assert slice_hours_left_s(quota, TWO, [used(6)], NOW) == pytest.approx(2 * HOUR_S)
     both = [used(5), held(2, hours=0.5)]
-    assert hours_left_s(quota, TWO, both, NOW) == pytest.approx(HOUR_S)
+    assert slice_hours_left_s(quota, TWO, both, NOW) == pytest.approx(HOUR_S)
 
 
 def limited(make_world: MakeWorld, found: Quotas) -> World:

@@ -314,7 +314,10 @@ def test_each_who_waits_takes_one_slot(lab: World) -> None:
         lab.ask(f"d{number}", course="deep")
     assert len(reserved_slots.claimants_with_slot(lab.pool.view)) == 5
     assert offered(lab, "deep").free_now == 2
-    assert [len(mine) for _, mine in reserved_slots.claimed_by(lab.pool.view)] == [3, 2]
+    assert [len(mine) for _, mine in reserved_slots.reservations_with_claimants(lab.pool.view)] == [
+        3,
+        2,
+    ]
 
 
 def test_a_lease_that_runs_already_counts(lab: World) -> None:

@@ -307,7 +307,7 @@ TICKET = TicketRow(9, "bob", "", "ml", "1g.5gb", "1g.5gb", TicketState.WAITING, 
 )
 def test_how_a_thing_stands(row: Row, standing: str) -> None:
     """In the one word that pages show and send back; then it is as it was seen."""
-    assert staff_actions.status_of(row) == standing
+    assert staff_actions.status_word(row) == standing
     assert staff_actions.is_as_expected(row, standing) and staff_actions.is_as_expected(row, None)
     assert not staff_actions.is_as_expected(row, "elsewhere")
 
@@ -325,8 +325,8 @@ def test_how_a_thing_stands(row: Row, standing: str) -> None:
 )  # fmt: skip
 def test_who_comes_second_is_told(row: Row, expected: str, said: str) -> None:
     """What it is now, what was seen, who did what; nobody's own words are changed."""
-    assert staff_actions.changed(row, expected, "ina did it").message == said
-    assert "“my gpu”" in staff_actions.changed(row, expected, "ina (“my gpu”)").message
+    assert staff_actions.changed_refusal(row, expected, "ina did it").message == said
+    assert "“my gpu”" in staff_actions.changed_refusal(row, expected, "ina (“my gpu”)").message
 
 
 @pytest.mark.parametrize("state", list(SliceState))
@@ -337,7 +337,7 @@ def test_which_slices_are_drained_and_which_quarantined(state: SliceState) -> No
         SliceState.FREE, SliceState.LEASED, SliceState.MAKING, SliceState.SCRUBBING,
     )  # fmt: skip
     acts: list[tuple[Callable[[], SliceRow], bool]] = [
-        (lambda: staff_actions.drained(row, "Fan.", ""), can_drain),
+        (lambda: staff_actions.drain(row, "Fan.", ""), can_drain),
         (lambda: staff_actions.quarantine(row, "Fan.", ""), state is SliceState.FREE),
     ]
     for decide, can in acts:
@@ -358,10 +358,10 @@ def test_which_leases_are_taken_back(state: LeaseState, warning_s: float) -> Non
     row = replace(LEASE, state=state, holder="" if state is LeaseState.GRANTED else LEASE.holder)
     if state in (LeaseState.RELEASING, LeaseState.RELEASED, LeaseState.EXPIRED):
         with pytest.raises(Refused) as caught:
-            staff_actions.reclaimed(row, INA, "Exam.", warning_s, 50.0)
+            staff_actions.warn_for_reclaim(row, INA, "Exam.", warning_s, 50.0)
         assert caught.value.reason == "already-done"
         return
-    warned = staff_actions.reclaimed(row, INA, "Exam.", warning_s, 50.0)
+    warned = staff_actions.warn_for_reclaim(row, INA, "Exam.", warning_s, 50.0)
     assert (warned is None) == (state is LeaseState.GRANTED or not warning_s)
     if warned is not None:
         assert (warned.warn_kind, warned.reclaim_at, warned.warn_by) == ("staff", 110.0, INA)
@@ -374,7 +374,7 @@ def test_which_leases_are_taken_back(state: LeaseState, warning_s: float) -> Non
 def test_when_a_warning_is_over(kind: str, reclaim_at: float | None, is_due: bool) -> None:
     """Only staff end what staff alone began."""
     row = replace(LEASE, state=LeaseState.WARNED, warn_kind=kind, reclaim_at=reclaim_at)
-    assert staff_actions.is_due(row, 60.0) == (is_due and kind == "staff")
+    assert staff_actions.is_reclaim_due(row, 60.0) == (is_due and kind == "staff")
 
 
 times = st.floats(0, 1e6, allow_nan=False)
@@ -395,7 +395,7 @@ def test_time_is_only_ever_given(
         LEASE, state=state, guaranteed_until=guaranteed_until, warn_kind=kind, warn_reason="Why."
     )
     try:
-        after = staff_actions.given_time(row, by_s, at, 60.0)
+        after = staff_actions.extend_guarantee(row, by_s, at, 60.0)
     except Refused as refused:
         assert refused.reason == "no-extension"
         assert kind in staff_actions.FIXED_ENDS
@@ -408,8 +408,8 @@ def test_time_is_only_ever_given(
 def test_put_in_front_and_back() -> None:
     """And what was done twice is told, by whom."""
     first = staff_actions.put_in_front(TICKET, 60.0, "")
-    assert first.next_at == 60.0 and staff_actions.put_back(first, "") == TICKET
+    assert first.next_at == 60.0 and staff_actions.restore_position(first, "") == TICKET
     with pytest.raises(Refused, match="Ticket 9 is in front already: ina put it in front"):
         staff_actions.put_in_front(first, 61.0, "ina put it in front")
     with pytest.raises(Refused, match="Ticket 9 is not in front any more: jo put it back"):
-        staff_actions.put_back(TICKET, "jo put it back")
+        staff_actions.restore_position(TICKET, "jo put it back")

@@ -18,7 +18,7 @@ from miglab_pool.ledger.rows import MessageRow
 from miglab_pool.ledger.tables import reading
 from miglab_pool.refused import Refused
 from miglab_pool.staff.actions import MESSAGES_MAX, is_for
-from miglab_pool.staff.log import Question, did, query, told
+from miglab_pool.staff.log import AuditQuery, build_select, describe_change, verb_phrase
 
 from .conftest import SETTINGS, World
 from .http.fakes import entry
@@ -154,7 +154,7 @@ def busy(world: World) -> None:
 
 
 def acts(world: World, **asked: Any) -> list[tuple[str, str]]:
-    found = world.pool.staff.audit(Question(**asked))
+    found = world.pool.staff.audit(AuditQuery(**asked))
     return [(one.action, called(one.by)) for one in found]
 
 
@@ -169,9 +169,9 @@ ALL = [
     [
         ({}, ALL),
         ({"limit": 2}, ALL[:2]),
-        ({"by": "ina"}, [ALL[1], ALL[4]]),
-        ({"by": "person:ina"}, [ALL[1], ALL[4]]),
-        ({"by": "in%"}, []),
+        ({"actor": "ina"}, [ALL[1], ALL[4]]),
+        ({"actor": "person:ina"}, [ALL[1], ALL[4]]),
+        ({"actor": "in%"}, []),
         ({"kind": "gpu"}, ALL[3:]),
         ({"kind": "lease", "target": "1"}, [ALL[2]]),
         ({"courses": ("vision",)}, [ALL[0], ALL[2]]),
@@ -204,13 +204,13 @@ def test_reading_waits_for_nobody(world: World) -> None:
 def test_an_entry_says_everything(world: World) -> None:
     """When, who, what to what, from which state to which, why, and whose it was."""
     busy(world)
-    (entry,) = world.pool.staff.audit(Question(kind="lease"))
+    (entry,) = world.pool.staff.audit(AuditQuery(kind="lease"))
     assert entry.model_dump(exclude={"id"}) == {
         "at": 1_000_010.0, "by": JO, "action": "reclaim", "kind": "lease", "target": "1",
         "from_state": "running", "to_state": "warned", "reason": "Exam.", "course": "vision",
         "user": "ada",
     }  # fmt: skip
-    everything = world.pool.staff.audit(Question(is_all=True, kind="lease", limit=10**9))
+    everything = world.pool.staff.audit(AuditQuery(is_all=True, kind="lease", limit=10**9))
     assert [one.to_state for one in everything] == ["warned", "running", "attached", "granted"]
 
 
@@ -232,21 +232,21 @@ def test_what_students_do_in_jupyterlab_is_found_by_their_name(make_world: MakeW
     world.pool.leases.extend(lease.id, 60.0, "server:ada/lab")
     world.pool.leases.release(lease.id, "server:ada/lab", "done")
     world.pool.leases.release(other.id, "server:ada_/lab", "done")
-    found = world.pool.staff.audit(Question(by="ada"))
-    assert [did(one.action, one.to_state) for one in found] == [
+    found = world.pool.staff.audit(AuditQuery(actor="ada"))
+    assert [verb_phrase(one.action, one.to_state) for one in found] == [
         "made it releasing",
         "gave it more time",
     ]
-    assert len(world.pool.staff.audit(Question(by="ada_"))) == 1
+    assert len(world.pool.staff.audit(AuditQuery(actor="ada_"))) == 1
     assert acts(world) == []
     world.pool.staff.pause("Repairs.", INA)
-    users = {one.kind: one.user for one in world.pool.staff.audit(Question(is_all=True))}
+    users = {one.kind: one.user for one in world.pool.staff.audit(AuditQuery(is_all=True))}
     assert (users["lease"], users["pool"]) == ("ada", "")
 
 
 def test_the_audit_is_found_by_its_index(world: World) -> None:
     """What people did is not looked for among all that ever happened."""
-    asked = query(Question()).compile(dialect=sqlite.dialect())
+    asked = build_select(AuditQuery()).compile(dialect=sqlite.dialect())
     plan = world.ledger.connection.exec_driver_sql(
         f"EXPLAIN QUERY PLAN {asked}", tuple(asked.params.values())
     ).all()
@@ -292,4 +292,4 @@ def test_who_did_what_in_words(said: tuple[str, str, str, str], words: str) -> N
     """A clause for the person who comes second."""
     by, action, to_state, reason = said
     last = entry(1, at=0.0, by=by, action=action, to_state=to_state, reason=reason)
-    assert told(last, 60.0) == words
+    assert describe_change(last, 60.0) == words

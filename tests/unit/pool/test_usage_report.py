@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.pool_settings import changed
 
 from miglab_api.usage import GroupBy
-from miglab_pool.leases.views import Spent
+from miglab_pool.leases.views import ActivitySpan
 from miglab_pool.usage.report import (
     Event,
     Facts,
@@ -144,9 +144,9 @@ def test_the_ledger_tells_the_whole_story(world: World) -> None:
     ticket = world.ask("bob", "3g.20gb")
     world.pass_time(60)
     world.pool.tickets.attend(ticket.id)
-    world.pool.leases.note_activity([Spent(first.id, 30.0, 10.0, 20.0)])
-    world.pool.leases.note_activity([Spent(first.id, 0.0, 20.0, 0.0)])
-    world.pool.leases.note_activity([Spent(4711, 1.0, 1.0, 1.0)])
+    world.pool.leases.note_activity([ActivitySpan(first.id, 30.0, 10.0, 20.0)])
+    world.pool.leases.note_activity([ActivitySpan(first.id, 0.0, 20.0, 0.0)])
+    world.pool.leases.note_activity([ActivitySpan(4711, 1.0, 1.0, 1.0)])
     world.end(first)
     taken = world.pool.tickets.take(ticket.id)
     world.pool.leases.attach(taken.id, taken.generation, world.new_holder())

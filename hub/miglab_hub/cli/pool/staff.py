@@ -128,7 +128,7 @@ def command_of(key: str) -> Callable[..., Told]:
         parameters |= {"kind": (Kind, Parameter.empty), "which": (Which, Parameter.empty)}
     else:
         parameters |= {"slice_id": (int, Parameter.empty)}
-    if action.is_undo:  # it takes nothing from anybody
+    if action.needs_no_reason:
         parameters |= {"reason": (Why, "")}
     else:
         parameters |= {"reason": (Needed, Parameter.empty), "anyway": (Anyway, "")}

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from miglab_api.gpus import GpuView, SliceState, SliceView
+from miglab_api.gpus import DRAINABLE_STATES, GpuView, SliceState, SliceView
 from miglab_api.leases import LeaseState, LeaseView, WarningKind
 from miglab_api.tickets import TicketView
 from miglab_api.wording import duration
@@ -16,14 +16,13 @@ from miglab_pool.http.access.principal import Principal, Right
 
 KEPT = "Files are kept; what is only in the memory of running notebooks is lost."
 BY_HAND = "released on the pool's page"
-OVER = frozenset({LeaseState.RELEASING, LeaseState.RELEASED, LeaseState.EXPIRED})
+ENDING_OR_ENDED = frozenset({LeaseState.RELEASING, LeaseState.RELEASED, LeaseState.EXPIRED})
 WARNINGS = (
     ("300", "after a warning of 5 minutes"),
     ("60", "after a warning of 1 minute"),
     ("900", "after a warning of 15 minutes"),
     ("0", "at once, without a warning"),
 )
-DRAINABLE = frozenset({SliceState.FREE, SliceState.LEASED, SliceState.MAKING, SliceState.SCRUBBING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +85,7 @@ ANYWAY = Field("anyway", "Why, even if a reservation loses slices (optional)", i
 
 def on_lease(lease: LeaseView, principal: Principal) -> list[Action]:
     """What the principal may do to a lease."""
-    if lease.state in OVER:
+    if lease.state in ENDING_OR_ENDED:
         return []
     if principal.is_user(lease.user):
         return [*_extend_own(lease), _release_own(lease)]
@@ -302,7 +301,7 @@ def _drain_slice(item: SliceView) -> Iterable[Action]:
     if item.draining:
         says = "Its placement takes new leases again."
         yield _on_place(item, "undrain", "End draining", says, MAY_REASON)
-    elif item.state in DRAINABLE:
+    elif item.state in DRAINABLE_STATES:
         who = f"{item.user} keeps it; after that, n" if item.user else "N"
         says = f"{who}obody gets this placement until you end the drain."
         yield _on_place(item, "drain", "Drain", says, REASON, ANYWAY)
@@ -365,6 +364,6 @@ def _named(place: GpuView | SliceView) -> str:
 
 def _state(place: GpuView | SliceView) -> str:
     """What the action calls the state that was seen."""
-    if place.draining and (isinstance(place, GpuView) or place.state in DRAINABLE):
+    if place.draining and (isinstance(place, GpuView) or place.state in DRAINABLE_STATES):
         return "draining"
     return str(place.state)

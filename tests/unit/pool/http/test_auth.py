@@ -305,15 +305,16 @@ async def test_all_addresses_together_have_a_limit() -> None:
 
 
 def test_a_warning_that_strangers_cause_is_written_once_a_minute() -> None:
-    """By its words, whatever the values in them; another is written beside it."""
+    """By its words, whatever the values in them; others' warnings are written each time."""
     at = [0.0]
-    often = OnceAMinute(lambda: at[0])
+    once_a_minute = OnceAMinute({"sign-in"}, lambda: at[0])
 
-    def is_written(text: str, value: str) -> bool:
-        record = logging.LogRecord("x", logging.WARNING, "", 1, text, (value,), None)
-        return bool(often.filter(record))
+    def is_written(text: str, value: str, logger: str = "sign-in") -> bool:
+        record = logging.LogRecord(logger, logging.WARNING, "", 1, text, (value,), None)
+        return bool(once_a_minute.filter(record))
 
     assert [is_written("no user for %s", name) for name in "ab"] == [True, False]
     assert is_written("silent: %s", "a")
+    assert all(is_written("GPU %s is hot", "0", "health") for _ in range(2))
     at[0] = 60.0
     assert is_written("no user for %s", "a")

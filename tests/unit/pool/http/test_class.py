@@ -18,7 +18,7 @@ from miglab_pool.ledger import people
 from miglab_pool.reclaim.activity import Activity, SignalBoard
 from miglab_pool.settings import Course, PoolSettings
 from miglab_pool.settings import Pool as PoolTable
-from miglab_pool.staff.log import Question
+from miglab_pool.staff.log import AuditQuery
 
 from .conftest import as_, visiting
 from .fakes import ACCESS, BOOK, SECRET, FakeTokens
@@ -83,7 +83,7 @@ class ClassLab:
 
     def looks(self) -> list[tuple[str, str]]:
         """Who is in the log as having looked, and how."""
-        found = self.world.pool.staff.audit(Question())
+        found = self.world.pool.staff.audit(AuditQuery())
         return [(one.by, one.action) for one in found if one.kind == "class"]
 
 
@@ -137,8 +137,8 @@ async def test_what_is_told_is_kept_and_ages(lab: ClassLab) -> None:
     lab.world.pass_time(181)
     assert (await lab.rows())["alice"]["presence"] == "absent"
     lab.world.crash()  # what was heard is forgotten with the process, what was told is not
-    again = lab.world.pool.roster.shared("ml")
-    assert (again.told, len(again.experiments["alice"])) == ({"alice"}, 2)
+    again = lab.world.pool.roster.progress_of("ml")
+    assert (again.readers, len(again.experiments["alice"])) == ({"alice"}, 2)
 
 
 @pytest.mark.parametrize(
@@ -238,14 +238,14 @@ async def test_what_is_old_or_shared_no_longer_goes(lab: ClassLab) -> None:
     await lab.read_the_notice()
     await lab.told({**DONE, "minute": int(lab.world.at // 60)})
     lab.world.pass_time(29 * 86_400)
-    assert lab.world.pool.roster.drop_old(30) == 0
+    assert lab.world.pool.roster.delete_old(30) == 0
     lab.world.pass_time(2 * 86_400)
-    assert lab.world.pool.roster.drop_old(30) == 2
+    assert lab.world.pool.roster.delete_old(30) == 2
     assert (await lab.rows())["alice"]["experiments"] is None
     await lab.read_the_notice()
     lab.share_nothing()
     assert lab.world.pool.delete_old() > 0
-    assert lab.world.pool.roster.shared("ml").told == frozenset()
+    assert lab.world.pool.roster.progress_of("ml").readers == frozenset()
 
 
 async def test_the_hub_is_asked_once_a_minute() -> None:

@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 from tests.unit.pool.conftest import World
 
 from miglab_api.staff import MessageRequest, SentMessage, called
-from miglab_pool.staff.log import did
+from miglab_pool.staff.log import verb_phrase
 from miglab_pool.staff.log_page import (
-    ROWS,
+    ROWS_SHOWN,
     SWAPPED,
-    question,
-    sheet_query,
-    states_of,
-    target_of,
-    to_whom,
-    wanted_of,
+    build_query,
+    csv_parameters,
+    describe_addressee,
+    describe_states,
+    describe_target,
+    read_filters,
 )
 
 from .conftest import as_, queued
@@ -60,25 +60,25 @@ def test_a_day_lasts_from_midnight_to_midnight() -> None:
 
     The operator and the pool are found by the words that the page has for them.
     """
-    wanted, problem = wanted_of({"since": "2026-11-02", "until": "2026-11-02"})
-    asked = question(wanted, None, BERLIN, 9)
+    wanted, problem = read_filters({"since": "2026-11-02", "until": "2026-11-02"})
+    asked = build_query(wanted, None, BERLIN, 9)
     begins = dt.datetime(2026, 11, 2, tzinfo=BERLIN).timestamp()
     assert (problem, asked.since, asked.until) == ("", begins, begins + 86400)
-    assert question(wanted_of({"until": "9999-12-31"})[0], None, BERLIN, 9).until is None
+    assert build_query(read_filters({"until": "9999-12-31"})[0], None, BERLIN, 9).until is None
     names = {"the operator of this host": "spawner", "the pool": "pool", "ina": "ina", "": None}
-    assert [question({"by": name}, None, BERLIN, 9).by for name in names] == [*names.values()]
+    assert [build_query({"by": name}, None, BERLIN, 9).actor for name in names] == [*names.values()]
 
 
 def test_the_sheet_is_of_the_same() -> None:
     """All that was asked for but where the page begins; what is open is left out."""
     asked = {"since": "2026-01-01", "by": "ina", "course": "ml", "kind": "lease", "before": "77"}
-    wanted, _ = wanted_of(asked | {"until": "", "everything": "on", "unknown": "x"})
-    found = sheet_query(wanted, ZoneInfo("UTC"), 1000)
+    wanted, _ = read_filters(asked | {"until": "", "everything": "on", "unknown": "x"})
+    found = csv_parameters(wanted, ZoneInfo("UTC"), 1000)
     assert found == {
         "since": "1767225600.0", "by": "ina", "kind": "lease", "course": "ml",
         "everything": "True", "limit": "1000", "format": "csv",
     }  # fmt: skip
-    assert sheet_query({}, BERLIN, 5) == {"limit": "5", "format": "csv"}
+    assert csv_parameters({}, BERLIN, 5) == {"limit": "5", "format": "csv"}
 
 
 @pytest.mark.parametrize(
@@ -105,10 +105,10 @@ KEYS = ("since", "until", "by", "course", "kind", "everything", "before")
 @example({"before": "9" * 19})
 def test_any_address_is_read(query: dict[str, str]) -> None:
     """Nothing breaks it, what is read can be asked of SQLite, and the next page asks the same."""
-    wanted, _ = wanted_of(query)
-    before = question(wanted, None, BERLIN, 9).before
+    wanted, _ = read_filters(query)
+    before = build_query(wanted, None, BERLIN, 9).before
     assert before is None or before < 2**63
-    assert wanted_of(wanted)[0] == wanted
+    assert read_filters(wanted)[0] == wanted
 
 
 # In words.
@@ -124,10 +124,14 @@ def test_entries_in_words() -> None:
         entry(0, kind="message", target="7", action="", by="pool", from_state="", to_state="shown"),
     ]
     told = [
-        (called(one.by), target_of(one, {"GPU-a": "GPU 3"}), did(one.action, one.to_state))
+        (
+            called(one.by),
+            describe_target(one, {"GPU-a": "GPU 3"}),
+            verb_phrase(one.action, one.to_state),
+        )
         for one in entries
     ]
-    states = map(states_of, entries)
+    states = map(describe_states, entries)
     assert [(*words, state) for words, state in zip(told, states, strict=True)] == [
         ("ina", "lease 1", "reclaimed it", "running → warned"),
         ("ina", "GPU 3", "drained it", "ok"),
@@ -149,7 +153,7 @@ def test_entries_in_words() -> None:
 )
 def test_to_whom_a_message_is(to: dict[str, str], words: str) -> None:
     """One, one of their servers, a course, or all."""
-    assert to_whom(note(1, **to)) == words
+    assert describe_addressee(note(1, **to)) == words
 
 
 # Who reads it.
@@ -168,12 +172,12 @@ async def test_pages(client: httpx.AsyncClient, world: World) -> None:
     """So many on each; the last leads to no older one, and only the newest not to the newest."""
     page = (await client.get("/log", headers=ROOT)).text
     assert "No entries match." in page and "shown now" not in page
-    for number in range(ROWS + 1):
+    for number in range(ROWS_SHOWN + 1):
         (world.pool.staff.resume if number % 2 else partial(world.pool.staff.pause, "Lunch."))(
             "person:ina"
         )
     page = (await client.get("/log?kind=pool", headers=ROOT)).text
-    assert page.count("<tr>") == ROWS + 1
+    assert page.count("<tr>") == ROWS_SHOWN + 1
     (older,) = re.findall(r'href="[^"]*/log\?([^"]*before=[^"]*)"', page)
     page = (await client.get(f"/log?{older.replace('&amp;', '&')}&by=ina", headers=ROOT)).text
     assert page.count("<tr>") == 1 + 1

@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from tests.pool_settings import changed
 from tests.unit.pool.conftest import SETTINGS, SHAPES, World
 
-from miglab_pool.reservations.promises import of_week
+from miglab_pool.reservations.certainty import week_outlooks
 from miglab_pool.reservations.slots import slots_of
 from miglab_pool.schedule import Schedule, window
 from miglab_pool.settings import Course, PoolSettings
@@ -218,7 +218,7 @@ def test_the_calendar_says_it(lab: PromisedLab) -> None:
     """Each date of a weekly one by itself: this week some are missing, next week none."""
     lab.fill(7)
     made = lab.reserve(10, "1g.5gb", NINE, weekdays=("tue",))
-    words = of_week(lab.world.pool.view, NINE - DAY_S, NINE + 8 * DAY_S)
+    words = week_outlooks(lab.world.pool.view, NINE - DAY_S, NINE + 8 * DAY_S)
     assert words == {(made["id"], NINE): "7 of 10 at 09:00 UTC."}
 
 

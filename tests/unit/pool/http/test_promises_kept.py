@@ -119,7 +119,7 @@ def test_made_or_held_at_the_start(lab: MorningLab, seed: int) -> None:
     assert made["certain"] == count
     lab.live_until(NINE, morning)
     view = lab.world.pool.view
-    assert feasible(view, NINE).held[made["id"]] == count
+    assert feasible(view, NINE).counts[made["id"]] == count
     assert lab.made_or_held(made["id"]) == count
     assert lab.all()[made["id"]]["outlook"] == ""
 

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.pool.conftest import World
 
 from miglab_api.reservations import ReservationRequest, ReservationState, ReservationView
-from miglab_pool.reservations.page import Block, Week, monday_of, week
+from miglab_pool.reservations.page import Block, Week, draw_week, monday_of
 
 from .conftest import as_
 from .fakes import reservation_view
@@ -86,7 +86,7 @@ def at(day: int, hour: int) -> float:
 
 
 def drawn(*found: ReservationView, zone: str = BERLIN, now: float = at(1, 6)) -> Week:
-    return week(found, MONDAY, zone, now)
+    return draw_week(found, MONDAY, zone, now)
 
 
 def blocks(of: Week, day: int) -> list[Block]:
@@ -116,7 +116,7 @@ def test_a_class_lies_at_its_time(
     one: ReservationView, monday: dt.date, zone: str, hours: object, found: list[object]
 ) -> None:
     """By the clock that is shown, with the hours: day, first quarter, how many, and when it is."""
-    of = week([one], monday, zone, at(1, 6))
+    of = draw_week([one], monday, zone, at(1, 6))
     there = [(n, b.first, b.quarters, b.times) for n in range(7) for b in blocks(of, n)]
     assert ((of.from_hour, of.to_hour), there) == (hours, found)
 

@@ -19,7 +19,7 @@ from miglab_api.leases import (
     Signals,
     WarningKind,
 )
-from miglab_pool.leases.views import Case
+from miglab_pool.leases.views import LeaseCase
 from miglab_pool.reclaim.activity import Activity, SignalBoard
 from miglab_pool.reclaim.policy import Decision, Rules
 from miglab_pool.reclaim.round import READING_LIVES_S, Explanation, Reclaimer
@@ -409,7 +409,7 @@ def test_one_that_changed_does_not_hold_up_the_others(
     first, other = lab.run("ada"), lab.run("bob")
     seen: list[int] = []
 
-    def looked(_pool: object, case: Case, _needed: str) -> None:
+    def looked(_pool: object, case: LeaseCase, _needed: str) -> None:
         seen.append(case.lease.id)
         raise Refused("stale-lease", "It changed.")
 

@@ -3,7 +3,7 @@
 import pytest
 
 from miglab_api.leases import KernelSignal, Signals
-from miglab_pool.leases.views import Spent
+from miglab_pool.leases.views import ActivitySpan
 from miglab_pool.reclaim.activity import (
     HAND_OVER_S,
     NEVER,
@@ -114,6 +114,6 @@ def test_what_was_seen_is_handed_over_once_a_minute(clock: Clock) -> None:
         tally.add(1, activity, 10.0)
     assert tally.due() == []
     clock.at += HAND_OVER_S
-    assert tally.due() == [Spent(1, active_s=10.0, idle_s=20.0, unknown_s=10.0)]
+    assert tally.due() == [ActivitySpan(1, active_s=10.0, idle_s=20.0, unknown_s=10.0)]
     clock.at += HAND_OVER_S
     assert tally.due() == []
