@@ -37,13 +37,13 @@ from miglab_pool.ledger.rows import (
     GpuRow,
     LeaseRow,
     MessageRow,
-    ReservationRow,
     SliceRow,
     TicketRow,
 )
 from miglab_pool.queue.rules import UsageTotals, WaitEstimates
 from miglab_pool.settings import PoolSettings
 from miglab_pool.state.placement import SOON, Choice, GpuOccupancy
+from miglab_pool.state.reservation_times import ReservationTimes
 
 Frozen = TypeVar("Frozen")
 P = ParamSpec("P")
@@ -326,7 +326,7 @@ class PoolView:
     slices: Mapping[int, SliceRow]
     tickets: Mapping[int, TicketRow]
     leases: Mapping[int, LeaseRow]
-    reservations: Mapping[int, ReservationRow]
+    reservations: ReservationTimes
     messages: Mapping[int, MessageRow]
     usage: UsageTotals
     estimates: WaitEstimates
