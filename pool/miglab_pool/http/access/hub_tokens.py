@@ -3,6 +3,8 @@
 The hub answers one question at a time: whoever asks with thousands of invented tokens would be
 heard before the servers that report.  So the same unknown token is asked about once a minute, and
 each address may send so many of them; a token that the hub has once known passes before either.
+A failed guess costs whoever made it: while guessers together send too many, those addresses are
+refused that have failed within the minute, and every other one is heard.
 """
 
 import logging
@@ -183,8 +185,12 @@ class HubTokens:
 
     def _guess(self, address: str) -> None:
         """Count a token that may be invented, until the hub knows it."""
-        is_ahead = self._guesses[address] >= GUESSES_OF_AN_ADDRESS and not self._is_shared(address)
-        if is_ahead or self._guesses[""] >= GUESSES_IN_ALL:
+        failures, all_failures = self._guesses[address], self._guesses[""]
+        if self._is_shared(address):  # whose failures those are is not known: it has them all
+            is_ahead = failures >= GUESSES_IN_ALL
+        else:
+            is_ahead = failures >= (1 if all_failures >= GUESSES_IN_ALL else GUESSES_OF_AN_ADDRESS)
+        if is_ahead:
             raise DeniedError(
                 429, "too-often", "Too many unknown tokens came from here. Wait a minute."
             )
