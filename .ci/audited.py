@@ -9,15 +9,18 @@ def sentence(report: Path) -> str:
     """What was found, or that nothing could be asked."""
     if not report.exists():
         return "not audited: pip-audit or its database cannot be reached from here"
-    known = [one for one in json.loads(report.read_text())["dependencies"] if "vulns" in one]
-    if not known:
+    audited = [
+        package for package in json.loads(report.read_text())["dependencies"] if "vulns" in package
+    ]
+    if not audited:
         return "not audited: the database that answers here knows none of these packages"
     holes = [
-        f"{one['name']} {one['version']}: {hole['id']}, mended in {', '.join(hole['fix_versions'])}"
-        for one in known
-        for hole in one["vulns"]
+        f"{package['name']} {package['version']}: {hole['id']}, "
+        f"mended in {', '.join(hole['fix_versions'])}"
+        for package in audited
+        for hole in package["vulns"]
     ]
-    return "; ".join(holes) or f"no known hole in {len(known)} packages"
+    return "; ".join(holes) or f"no known hole in {len(audited)} packages"
 
 
 if __name__ == "__main__":

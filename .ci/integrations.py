@@ -20,9 +20,9 @@ RECORDS = Path(".ci/integrations.json")
 MOST_AGE = timedelta(days=7)
 
 
-def git(*words: str) -> subprocess.CompletedProcess[str]:
+def git(*arguments: str) -> subprocess.CompletedProcess[str]:
     """What git answers here."""
-    return subprocess.run(["git", *words], capture_output=True, text=True, check=False)
+    return subprocess.run(["git", *arguments], capture_output=True, text=True, check=False)
 
 
 def why_due(group: dict, record: dict | None) -> str | None:
@@ -46,7 +46,7 @@ def read() -> tuple[dict, dict, dict[str, str]]:
     """The groups, the records, and why each group that is due is due."""
     groups, records = tomllib.loads(GROUPS.read_text()), json.loads(RECORDS.read_text())
     reasons = {name: why_due(group, records.get(name)) for name, group in groups.items()}
-    return groups, records, {name: why for name, why in reasons.items() if why}
+    return groups, records, {name: reason for name, reason in reasons.items() if reason}
 
 
 def deselect() -> int:

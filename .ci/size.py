@@ -47,7 +47,7 @@ def code_lines(text: str) -> int:
 def measured() -> dict:
     """The figures of the working tree."""
     rooms = {room: {"code": 0, "lines": 0, "modules": 0} for room in (*ROOMS, "other", "tests")}
-    web = words = 0
+    web = doc_words = 0
     for path in tracked():
         if not path.is_file():
             continue
@@ -62,7 +62,7 @@ def measured() -> dict:
         elif path.suffix in (".js", ".ts", ".html", ".css") and "tests" not in path.parts:
             web += len(path.read_text().splitlines())
         elif path.suffix == ".md" and top == "docs":
-            words += len(path.read_text().split())
+            doc_words += len(path.read_text().split())
     product = [size for name, size in rooms.items() if name != "tests"]
     return {
         "product_code": sum(size["code"] for size in product),
@@ -70,7 +70,7 @@ def measured() -> dict:
         "product_modules": sum(size["modules"] for size in product),
         "tests_lines": rooms["tests"]["lines"],
         "web_lines": web,
-        "docs_words": words,
+        "docs_words": doc_words,
         "rooms": {name: size for name, size in rooms.items() if size["modules"]},
     }
 

@@ -58,10 +58,10 @@ def sentence(test: str) -> str:
     file, *names = test.split("::")
     body = ast.parse((ROOT / file).read_text(encoding="utf-8")).body
     for name in names:
-        (found,) = (node for node in body if getattr(node, "name", None) == name)
-        assert isinstance(found, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-        body = found.body
-    text = ast.get_docstring(found) or ""
+        (definition,) = (node for node in body if getattr(node, "name", None) == name)
+        assert isinstance(definition, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        body = definition.body
+    text = ast.get_docstring(definition) or ""
     return " ".join(text.split("\n\n")[0].split()).replace("|", "\\|")
 
 
@@ -72,31 +72,31 @@ def commands() -> str:
     """Every command of `miglab` that ships, with its arguments and options."""
     lines = ["# Commands and options", ""]
     lines += ["What [the command line](cli.md) takes, as `--help` says it.", ""]
-    whole: Any = typer.main.get_command(cli.app)
-    context: Any = typer.Context(whole)
+    root_command: Any = typer.main.get_command(cli.app)
+    context: Any = typer.Context(root_command)
     for name in cli.COMMANDS:
-        for words, command in leaves(("miglab", name), whole.get_command(context, name)):
-            lines += [f"## {' '.join(words)}", "", " ".join((command.help or "").split()), ""]
+        for path, command in leaves(("miglab", name), root_command.get_command(context, name)):
+            lines += [f"## {' '.join(path)}", "", " ".join((command.help or "").split()), ""]
             lines += parameters(command)
     return "\n".join(lines)
 
 
-def leaves(words: tuple[str, ...], command: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
+def leaves(path: tuple[str, ...], command: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
     """The commands below one, each with the words that call it."""
     below = getattr(command, "commands", {})
     if not below or command.invoke_without_command:
-        yield words, command
-    for name, each in below.items():
-        yield from leaves((*words, name), each)
+        yield path, command
+    for name, subcommand in below.items():
+        yield from leaves((*path, name), subcommand)
 
 
 def parameters(command: Any) -> list[str]:
     """A table of a command's arguments and options; nothing where it has none of its own."""
-    shown = [item for item in command.params if not item.hidden and "--help" not in item.opts]
-    own = [item for item in shown if item.name not in SAID_ONCE]
-    if not own:
+    options = [item for item in command.params if not item.hidden and "--help" not in item.opts]
+    own_options = [item for item in options if item.name not in SAID_ONCE]
+    if not own_options:
         return []
-    rows = [f"| `{option(item)}` | {meaning(item)} |" for item in own]
+    rows = [f"| `{option(item)}` | {meaning(item)} |" for item in own_options]
     return ["| argument or option | meaning |", "|---|---|", *rows, ""]
 
 
@@ -133,17 +133,17 @@ def below(routers: Iterable[APIRouter]) -> Iterator[APIRoute]:
 
 def row(route: APIRoute, *cells: str) -> str:
     """A route's row: its method and path, what is given, and its description's first paragraph."""
-    said = route.description or route.summary or ""
-    does = " ".join(said.split("\n\n")[0].split())
-    does = does.replace("|", "\\|").replace("``", "`")
+    description = route.description or route.summary or ""
+    summary = " ".join(description.split("\n\n")[0].split())
+    summary = summary.replace("|", "\\|").replace("``", "`")
     address = f"`{' '.join(sorted(route.methods))} {route.path}`"
-    return f"| {' | '.join([address, *cells, does])} |"
+    return f"| {' | '.join([address, *cells, summary])} |"
 
 
 def right(route: APIRoute) -> str:
     """The right that a route needs."""
-    needs = [each.call for each in route.dependant.dependencies]
-    return next((f"`{each.right.value}`" for each in needs if isinstance(each, Needs)), "")
+    needs = [dependency.call for dependency in route.dependant.dependencies]
+    return next((f"`{need.right.value}`" for need in needs if isinstance(need, Needs)), "")
 
 
 SPAWNERS = ("mig-docker", "mig-local", "mig-slurm")
@@ -154,16 +154,16 @@ def traits() -> str:
     points = entry_points(group="jupyterhub.spawners")
     lines = ["# Traits of the spawners", ""]
     lines += ["[The spawner](spawner.md) says what it does with them.", ""]
-    seen: set[type] = set()
+    listed: set[type] = set()
     for name in SPAWNERS:
         classes = [
             kind for kind in points[name].load().__mro__ if kind.__module__.startswith("miglab_")
         ]
-        new = [kind for kind in classes if kind not in seen and hasattr(kind, "class_own_traits")]
-        seen.update(new)
-        own = [item for kind in new for item in kind.class_own_traits(config=True).items()]
+        new = [kind for kind in classes if kind not in listed and hasattr(kind, "class_own_traits")]
+        listed.update(new)
+        traits = [item for kind in new for item in kind.class_own_traits(config=True).items()]
         lines += [f"## New with {name}", ""]
-        lines += [part for key, trait in sorted(own) for part in described(key, trait)]
+        lines += [part for key, trait in sorted(traits) for part in described(key, trait)]
     return "\n".join(lines)
 
 
@@ -179,7 +179,7 @@ def refusals() -> str:
     lines += ["A refusal has a code for programs and a sentence for people.", ""]
     for title, reasons in (("The spawner's", spawner_refusals.REASONS), ("The service's", REASONS)):
         lines += [f"## {title}", "", "| reason | when |", "|---|---|"]
-        lines += [f"| `{reason}` | {when} |" for reason, when in sorted(reasons.items())]
+        lines += [f"| `{reason}` | {occasion} |" for reason, occasion in sorted(reasons.items())]
         lines.append("")
     return "\n".join(lines)
 
@@ -195,37 +195,39 @@ SIGNS = {
 def rights() -> str:
     """Every right with what it allows, and who has it, how far; site admins have nearly all."""
     lines = ["| right | to | who |", "|---|---|---|"]
-    for each in Right:
-        reaches = {role: found for role in Role if (found := reach(each, role))}
-        who = "; ".join(f"{role.value}{SIGNS[found]}" for role, found in reaches.items())
-        lines.append(f"| `{each.value}` | {DOES[each]} | {who or 'the spawner alone'} |")
+    for right in Right:
+        reaches = {role: role_reach for role in Role if (role_reach := reach(right, role))}
+        roles = "; ".join(
+            f"{role.value}{SIGNS[role_reach]}" for role, role_reach in reaches.items()
+        )
+        lines.append(f"| `{right.value}` | {DOES[right]} | {roles or 'the spawner alone'} |")
     return "\n".join(lines)
 
 
 def metrics() -> str:
     """Every metric of the service, with its labels, as Prometheus is told."""
     lines = ["| metric and its labels | meaning |", "|---|---|"]
-    for each in sorted(Metrics().registry._collector_to_names, key=lambda one: one._name):  # type: ignore[attr-defined]
-        names = " ".join(f"`{name}`" for name in (each._name, *each._labelnames))  # type: ignore[attr-defined]
-        lines.append(f"| {names} | {each._documentation} |")  # type: ignore[attr-defined]
+    for metric in sorted(Metrics().registry._collector_to_names, key=lambda metric: metric._name):  # type: ignore[attr-defined]
+        names = " ".join(f"`{name}`" for name in (metric._name, *metric._labelnames))  # type: ignore[attr-defined]
+        lines.append(f"| {names} | {metric._documentation} |")  # type: ignore[attr-defined]
     return "\n".join(lines)
 
 
 def labkit_commands() -> str:
     """Every command of `labkit` with its options, as `--help` says it."""
     lines = []
-    for words, command in leaves(("labkit",), typer.main.get_command(labkit_cli.app)):
-        lines += [f"### {' '.join(words)}", "", command.help, "", *parameters(command)]
+    for path, command in leaves(("labkit",), typer.main.get_command(labkit_cli.app)):
+        lines += [f"### {' '.join(path)}", "", command.help, "", *parameters(command)]
     return "\n".join(lines)
 
 
 def labkit_names() -> str:
     """What `labkit` exports: the beginning of each docstring."""
     names = [name for name in labkit.__all__ if not name.startswith("__")]
-    says = {name: inspect.getdoc(getattr(labkit, name)) or "" for name in names}
+    docstrings = {name: inspect.getdoc(getattr(labkit, name)) or "" for name in names}
     lines = [
         f"- `labkit.{name}`: {' '.join(text.split(chr(10) * 2)[0].split())}"
-        for name, text in says.items()
+        for name, text in docstrings.items()
     ]
     return "\n".join(lines)
 
@@ -256,17 +258,17 @@ def published_figures() -> str:
     lines = ["---", "nosearch: true", "---", "# The published figures, one by one", ""]
     lines += ["A number before a colon is a notebook, a key is a panel.", ""]
     kinds: dict[tuple[str, str], dict[tuple[Any, str], list[str]]] = {}
-    shown = gallery.shown_in()
+    places_of = gallery.shown_in()
     for figure in published.figures().values():
         said_by = published.SHORT[figure.id.split(".")[0]]
         section = kinds.setdefault((said_by, figure.source.section), {})
-        places = tuple(dict.fromkeys(shown.get(figure.id, ())))
+        places = tuple(dict.fromkeys(places_of.get(figure.id, ())))
         section.setdefault((places, figure.left_out_because), []).append(figure.id)
     for (said_by, title), rows in kinds.items():
         lines += [f"**{said_by}, {title}**", ""]
-        for (places, why), names in rows.items():
-            said = f"shown in {', '.join(places)}" if places else f"left out: {why}"
-            lines.append(f"- {', '.join(f'`{name}`' for name in names)}: {said}")
+        for (places, reason), names in rows.items():
+            placement = f"shown in {', '.join(places)}" if places else f"left out: {reason}"
+            lines.append(f"- {', '.join(f'`{name}`' for name in names)}: {placement}")
         lines.append("")
     return "\n".join(lines)
 

@@ -20,14 +20,14 @@ PROXY = Path(sys.prefix) / "proxy/node_modules/configurable-http-proxy/bin/confi
 def printed(language: str) -> list[str]:
     """The page's blocks in a language; commands are in none."""
     blocks = re.findall(r"(?ms)^ *```(\w*)\n(.*?)^ *```$", PAGE)
-    return [dedent(block) for named, block in blocks if named == language]
+    return [dedent(block) for name, block in blocks if name == language]
 
 
 def as_here(text: str, replaced: dict[str, str]) -> str:
     """The text with what a test must have otherwise."""
-    for theirs, ours in replaced.items():
-        assert theirs in PAGE, theirs
-        text = text.replace(theirs, ours)
+    for original, replacement in replaced.items():
+        assert original in PAGE, original
+        text = text.replace(original, replacement)
     return text
 
 
@@ -36,7 +36,7 @@ def running(log: Path, *command: object) -> Iterator[subprocess.Popen[bytes]]:
     """A process with all that it starts."""
     with log.open("ab") as out:
         process = subprocess.Popen(
-            [str(word) for word in command],
+            [str(part) for part in command],
             cwd=log.parent,
             stdin=subprocess.DEVNULL,
             stdout=out,

@@ -132,9 +132,9 @@ def page_last(report: pytest.CollectReport | pytest.TestReport) -> None:
     if not isinstance(report.longrepr, ExceptionChainRepr):
         return
     for entry in report.longrepr.reprtraceback.reprentries:
-        said = [line.removeprefix("E").strip() for line in entry.lines]
-        if PAGE in said:
-            first = said.index(PAGE)
+        message_lines = [line.removeprefix("E").strip() for line in entry.lines]
+        if PAGE in message_lines:
+            first = message_lines.index(PAGE)
             report.sections.append(("page", "\n".join(entry.lines[first + 1 :])))
             del entry.lines[first:]
 

@@ -36,10 +36,10 @@ def run_in_server(lab: TemporaryLab, user: str, text: str) -> Any:
         CheckFailed: there is no such server, or the cell failed.
     """
     is_docker = lab.settings.servers.spawner == "docker"
-    code, said = (_in_container if is_docker else _in_process)(lab, user, text)
+    code, output = (_in_container if is_docker else _in_process)(lab, user, text)
     if code:
-        raise CheckFailed(f"{user}'s cell failed: {said.strip()[-400:]}")
-    return json.loads(said.strip().splitlines()[-1])
+        raise CheckFailed(f"{user}'s cell failed: {output.strip()[-400:]}")
+    return json.loads(output.strip().splitlines()[-1])
 
 
 def _in_process(lab: TemporaryLab, user: str, text: str) -> tuple[int, str]:
@@ -49,10 +49,10 @@ def _in_process(lab: TemporaryLab, user: str, text: str) -> tuple[int, str]:
     if env is None:
         raise CheckFailed(f"{user} has no server")
     command = [sys.executable, "-c", CELL, text]
-    done = subprocess.run(
+    process = subprocess.run(
         command, env=env, cwd=env["HOME"], capture_output=True, text=True, timeout=LIMIT_S
     )
-    return done.returncode, done.stdout if done.returncode == 0 else done.stderr
+    return process.returncode, process.stdout if process.returncode == 0 else process.stderr
 
 
 def _env(pid: int) -> dict[str, str]:
@@ -69,8 +69,15 @@ def _in_container(lab: TemporaryLab, user: str, text: str) -> tuple[int, str]:
         running = client.containers.list(
             filters={"name": f"^/{lab.settings.lab_id}-"}, ignore_removed=True
         )
-        own = f"JUPYTERHUB_USER={user}"
-        server = next((one for one in running if own in one.attrs["Config"]["Env"]), None)
+        user_variable = f"JUPYTERHUB_USER={user}"
+        server = next(
+            (
+                container
+                for container in running
+                if user_variable in container.attrs["Config"]["Env"]
+            ),
+            None,
+        )
         if server is None:
             raise CheckFailed(f"{user} has no container")
         answer = server.exec_run(["python", "-c", CELL, text], demux=True)

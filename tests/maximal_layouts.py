@@ -20,7 +20,7 @@ def maximal_layouts(geometry: Geometry, names: Iterable[str]) -> Iterator[tuple[
         for name in names
         for placement in geometry.by_name[name].placements
     ]
-    candidates.sort(key=lambda item: (item.placement, item.profile.profile_id))
+    candidates.sort(key=lambda slice_: (slice_.placement, slice_.profile.profile_id))
     yield from _extend((), 0, candidates)
 
 
@@ -36,7 +36,7 @@ def _extend(
 
 def _fits(candidate: Placed, layout: Iterable[Placed]) -> bool:
     layout = list(layout)
-    names = [item.profile.name for item in (candidate, *layout)]
+    names = [slice_.profile.name for slice_ in (candidate, *layout)]
     if sum(name.endswith(("+me", "+me.all")) for name in names) > 1:
         return False
     return not candidate.placement.mask & occupied_mask(layout)

@@ -6,23 +6,28 @@ from collections.abc import Callable
 from typing import Any
 
 
-async def until(true: Callable[[], Any], what: str, within_s: float = 180.0) -> Any:
-    """Give way to the other tasks until something is true, or will be once it is awaited.
+async def until(condition: Callable[[], Any], description: str, within_s: float = 180.0) -> Any:
+    """Give way to the other tasks until a condition holds; what it returns may be awaitable.
+
+    Args:
+        condition: returns something true when it holds.
+        description: what is waited for, for the message of a time-out.
+        within_s: seconds after which the wait is given up.
 
     Returns:
-        What was true.
+        What the condition returned.
 
     Raises:
-        TimeoutError: it is not true in time; says `what` was waited for.
+        TimeoutError: the condition did not hold in time.
     """
     try:
         async with asyncio.timeout(within_s):
             while True:
-                found = true()
-                if inspect.isawaitable(found):
-                    found = await found
-                if found:
-                    return found
+                result = condition()
+                if inspect.isawaitable(result):
+                    result = await result
+                if result:
+                    return result
                 await asyncio.sleep(0.01)
     except TimeoutError:
-        raise TimeoutError(f"not within {within_s:g} s: {what}") from None
+        raise TimeoutError(f"not within {within_s:g} s: {description}") from None

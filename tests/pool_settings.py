@@ -24,7 +24,7 @@ def changed(settings: PoolSettings, **values: Any) -> PoolSettings:
     if assigned is not None:
         tables["courses"] = {
             name: course.model_copy(
-                update={"gpus": tuple(int(gpu) for gpu, whose in assigned.items() if whose == name)}
+                update={"gpus": tuple(int(gpu) for gpu, owner in assigned.items() if owner == name)}
             )
             for name, course in tables["courses"].items()
         }

@@ -32,29 +32,29 @@ RESERVED_MAX = 10_000
 USER_ID_MAX = 64
 UserId = Annotated[str, Field(max_length=USER_ID_MAX)]
 USER_ID_KEY = "miglab_user_id"
-"""Under which the hub's answer about a token says the identity of a user, beside the name."""
+"""The key under which the hub's answer about a token holds the user's id, beside the name."""
 
 
 class WireModel(BaseModel):
-    """The base of whatever passes between processes: immutable, no unknown keys."""
+    """The base of every model that passes between processes: immutable, no unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     @classmethod
-    def of(cls, row: Any, **others: Any) -> Self:
-        """A message about a row: the fields that the row has by the same name, and the others.
+    def of(cls, row: Any, **overrides: Any) -> Self:
+        """Build the model from a row's fields of the same name, and from the overrides.
 
         Args:
             row: of a class that declares its fields, as wire models do; those that are named are
                 not taken from it.
-            others: what it does not have, or is told otherwise.
+            overrides: the values of fields that the row lacks, or that replace the row's.
         """
-        shared = {name: getattr(row, name) for name in _shared(cls, row.__class__)}
-        return cls.model_validate(shared | others)
+        shared = {name: getattr(row, name) for name in _shared_fields(cls, row.__class__)}
+        return cls.model_validate(shared | overrides)
 
 
 @cache
-def _shared(model: type[WireModel], row: type) -> tuple[str, ...]:
+def _shared_fields(model: type[WireModel], row: type) -> tuple[str, ...]:
     declared = getattr(row, "model_fields", {})
     return tuple(name for name in model.model_fields if hasattr(row, name) or name in declared)
 

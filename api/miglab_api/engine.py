@@ -15,17 +15,18 @@ HOOK_HAS_A_NAME: Version = (29, 2)
 _VERSION = re.compile(r"(\d+)\.(\d+)")
 
 
-def version_in(text: str) -> Version | None:
+def parse_version(text: str) -> Version | None:
     """The first two numbers of the first version in a text; None if there is none."""
     match = _VERSION.search(text)
     return None if match is None else (int(match[1]), int(match[2]))
 
 
-def driver_for(engine: str) -> str:
-    """The name by which an engine of this version calls NVIDIA's container hook.
+def gpu_driver_name(engine: str) -> str:
+    """Return the name by which an engine of this version calls NVIDIA's container hook.
 
     Args:
-        engine: the version it tells; one that is not understood takes the name that all know.
+        engine: the version that it reports; for one that cannot be parsed, the name that every
+            engine knows is returned.
     """
-    version = version_in(engine)
+    version = parse_version(engine)
     return "nvidia" if version is None or version < HOOK_HAS_A_NAME else "nvidia.runtime-hook"

@@ -97,8 +97,8 @@ def parse_process(holder: str) -> tuple[int, int, str]:
     Raises:
         BadHolder: it is not a process's name.
     """
-    kind, _, rest = holder.partition(":")
-    parts = rest.split(",")
+    kind, _, identity = holder.partition(":")
+    parts = identity.split(",")
     if kind == PROCESS and len(parts) == 3 and parts[2]:
         pid, started, boot = parts
         if pid.isdecimal() and started.isdecimal() and int(pid) > 0:
@@ -126,7 +126,7 @@ def probe_process(holder: str) -> Liveness:
 
 
 def living_pid(holder: str) -> int:
-    """The pid of the very process a holder names, unless it is known to be gone: then 0.
+    """Return the pid of the process that a holder names; 0 if that process is known to be gone.
 
     Raises:
         BadHolder: it is not a process's name.
@@ -154,11 +154,11 @@ def processes_of(holder: str) -> list[int]:
     container = parse_container(holder)
     with os.scandir(PROC) as entries:
         pids = [int(entry.name) for entry in entries if entry.name.isdecimal()]
-    return [pid for pid in pids if _is_of(pid, container)]
+    return [pid for pid in pids if _belongs_to(pid, container)]
 
 
 def kill_processes_of(holder: str) -> bool:
-    """Kill them at once: the engine has forgotten the container, so nobody else will.
+    """Kill a container's processes at once; its engine has forgotten it, so nobody else will.
 
     Returns:
         Whether none is left; False where this process may not kill them.
@@ -167,16 +167,16 @@ def kill_processes_of(holder: str) -> bool:
         BadHolder: it is not a container's name.
     """
     container, end = parse_container(holder), time.monotonic() + KILL_S
-    while left := processes_of(holder):
+    while pids := processes_of(holder):
         if time.monotonic() > end:
             return False
-        for pid in left:
+        for pid in pids:
             _kill(pid, container)
         time.sleep(PAUSE_S)
     return True
 
 
-def _is_of(pid: int, container: str) -> bool:
+def _belongs_to(pid: int, container: str) -> bool:
     with suppress(OSError):  # it has ended
         return container in _read(pid, "cgroup") and _stat(pid)[0] not in "ZXx"
     return False
@@ -188,11 +188,11 @@ def _is_shim_of(pid: int, container: str) -> bool:
 
 
 def _kill(pid: int, container: str) -> None:
-    """Kill one of the container's, and the shim that waits for it."""
+    """Kill one process of the container, and the shim that waits for it."""
     with suppress(OSError):  # it has ended, or is not ours to kill
         process = os.pidfd_open(pid)
         try:
-            if not _is_of(pid, container):  # the pid may be another's by now
+            if not _belongs_to(pid, container):  # the pid may be another's by now
                 return
             parent = int(_stat(pid)[1])
             signal.pidfd_send_signal(process, signal.SIGKILL)

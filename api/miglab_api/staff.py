@@ -9,7 +9,7 @@ from miglab_api.base import REASON_MAX, Course, ExpectedState, ReasonText, Serve
 TEXT_MAX = 1000
 WARNING_MAX_S = 3600.0
 MINUTES_MAX = 7 * 24 * 60.0
-Why = Annotated[str, Field(min_length=1, max_length=REASON_MAX, pattern=r"\S")]
+RequiredReason = Annotated[str, Field(min_length=1, max_length=REASON_MAX, pattern=r"\S")]
 
 
 class StaffMessage(WireModel):
@@ -28,14 +28,14 @@ class StaffMessage(WireModel):
 
 
 class ActionRequest(WireModel):
-    """Do it, for this reason; the audit keeps it, and whom it concerns reads it.
+    """A staff action's reason, which the audit records and the people concerned can read.
 
     Attributes:
         expected: the state that the person saw, as in the view (``draining`` for what is drained),
             or a slice's or lease's generation.
     """
 
-    reason: Why
+    reason: RequiredReason
     expected: ExpectedState | None = None
 
 
@@ -57,25 +57,25 @@ class UndoRequest(WireModel):
 
 
 class StaffAction(NamedTuple):
-    """What staff do by hand to a thing: its routes, command, right and word in the log.
+    """A staff action on a GPU or slice: its routes, command, right and phrase in the log.
 
     Attributes:
         key: the word for it in addresses, commands and the audit.
         kinds: of what it is done to; of two, the right is asked of the GPU's course.
         right: what its doer needs, as roles.md calls it.
         needs_no_reason: whether it may be done without a reason.
-        says: what it does, in a sentence.
-        told: what is told when it is done, of ``{kind}``, ``{which}`` and ``{reason}``.
-        did: what the log says that somebody did.
+        summary: what it does, in a sentence.
+        confirmation: the message once it is done, with ``{kind}``, ``{which}`` and ``{reason}``.
+        log_phrase: the log's words for it, to follow the name of whoever did it.
     """
 
     key: str
     kinds: tuple[Literal["gpu", "slice"], ...]
     right: str
     needs_no_reason: bool
-    says: str
-    told: str
-    did: str
+    summary: str
+    confirmation: str
+    log_phrase: str
 
     def route_name(self, kind: str) -> str:
         """The name of its route."""
@@ -132,8 +132,8 @@ class MessageRequest(WireModel):
 
     @model_validator(mode="after")
     def _has_one_addressee(self) -> Self:
-        named = (self.to_user is not None, self.to_course is not None, self.all)
-        if sum(named) != 1:
+        addressees = (self.to_user is not None, self.to_course is not None, self.all)
+        if sum(addressees) != 1:
             raise ValueError("say to whom: one of to_user, to_course and all")
         if self.to_server is not None and self.to_user is None:
             raise ValueError("to_server needs to_user: whose server it is")
@@ -194,19 +194,19 @@ CAUSES = {
     "driver": "the GPU's driver",
     "reclaimer": "the reclaimer",
 }
-"""How people call whom an entry names by a word alone."""
+"""The display names of causes that are single words."""
 
 
-def called(by: str) -> str:
-    """How people call whom an entry names as the cause of something."""
-    kind, _, name = by.partition(":")
+def display_name(cause: str) -> str:
+    """Return the display name of an entry's cause, such as ``person:ada`` or ``reclaimer``."""
+    kind, _, name = cause.partition(":")
     if kind in ("person", "service") and name:
         return name
     if kind == "server" and name:
         return name.split("/")[0]
-    return CAUSES.get(by, by)
+    return CAUSES.get(cause, cause)
 
 
-def is_holder(by: str, user: str, server: str) -> bool:
-    """Whether this server, or its user on a page, is named as the cause of something."""
-    return by in (f"server:{user}/{server}", f"person:{user}")
+def is_holder(cause: str, user: str, server: str) -> bool:
+    """Whether a cause is this server, or its user on a page."""
+    return cause in (f"server:{user}/{server}", f"person:{user}")

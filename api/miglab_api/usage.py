@@ -77,18 +77,18 @@ BOM = "\ufeff"
 FORMULA = frozenset("=+-@|%")
 
 
-def as_csv(found: UsageReport) -> str:
-    """The rows for a spreadsheet: with a byte-order mark, so that it takes the text for UTF-8.
+def to_csv(report: UsageReport) -> str:
+    """Return a report as CSV, with a byte-order mark so that spreadsheets read it as UTF-8.
 
     Shares are from 0 to 1; what is unknown is empty.
     """
-    rows = [[row.key, *(_number(getattr(row, name)) for name in FIGURES)] for row in found.rows]
-    return sheet([found.by.value, *FIGURES], rows)
+    rows = [[row.key, *(_number(getattr(row, name)) for name in FIGURES)] for row in report.rows]
+    return csv_text([report.by.value, *FIGURES], rows)
 
 
-def file_name(found: UsageReport) -> str:
-    """What a browser saves it as."""
-    return f"usage-by-{found.by.value}-{found.since}-{found.until}.csv"
+def file_name(report: UsageReport) -> str:
+    """Return the file name under which a browser saves the report."""
+    return f"usage-by-{report.by.value}-{report.since}-{report.until}.csv"
 
 
 def _number(value: float | None) -> float | str:
@@ -97,24 +97,24 @@ def _number(value: float | None) -> float | str:
     return value if isinstance(value, int) else round(value, 3)
 
 
-def sheet(columns: Sequence[str], rows: Iterable[Sequence[float | str]]) -> str:
-    """Rows under their columns' names; text is made `harmless`, numbers stay numbers."""
+def csv_text(columns: Sequence[str], rows: Iterable[Sequence[float | str]]) -> str:
+    """Return a CSV table; text passes through `escape_formula`, numbers stay numbers."""
     text = io.StringIO()
     text.write(BOM)
     writer = csv.writer(text, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\r\n")
     writer.writerow(columns)
     for row in rows:
-        writer.writerow([harmless(item) if isinstance(item, str) else item for item in row])
+        writer.writerow([escape_formula(cell) if isinstance(cell, str) else cell for cell in row])
     return text.getvalue()
 
 
-def harmless(text: str) -> str:
-    """Text that no spreadsheet takes for a formula: one that could begin one gets an apostrophe.
+def escape_formula(text: str) -> str:
+    """Put an apostrophe before text that a spreadsheet could run as a formula.
 
-    Looks at the first sign that is seen, in its plain form: a spreadsheet may drop what stands
-    before it, and take ``＝`` for ``=``.  Line ends become spaces: a row stays a row.
+    The first visible sign decides, in its normal form: a spreadsheet may drop what stands before
+    it, and take ``＝`` for ``=``.  Line ends become spaces, so that a row stays a row.
     """
     text = " ".join(text.splitlines()) if text else text
-    seen = (sign for sign in text if unicodedata.category(sign)[0] not in "CZ")
-    first = unicodedata.normalize("NFKC", next(seen, ""))[:1]
+    signs = (sign for sign in text if unicodedata.category(sign)[0] not in "CZ")
+    first = unicodedata.normalize("NFKC", next(signs, ""))[:1]
     return f"'{text}" if first in FORMULA or text[:1] in ("\t", "'") else text

@@ -27,13 +27,13 @@ def estimated_wait(estimate: WaitEstimate) -> str:
     if high > 90:
         low, high, unit = low / 60, high / 60, "hour"
         step = 0.5 if high <= 4 else 1.0
-    least, most = math.floor(low / step) * step, math.ceil(high / step) * step
-    plural = "" if most == 1 else "s"
-    if least == 0:
-        return f"at most {most:g} {unit}{plural}"
-    if least == most:
-        return f"about {most:g} {unit}{plural}"
-    return f"about {least:g}–{most:g} {unit}s"
+    low_mark, high_mark = math.floor(low / step) * step, math.ceil(high / step) * step
+    plural = "" if high_mark == 1 else "s"
+    if low_mark == 0:
+        return f"at most {high_mark:g} {unit}{plural}"
+    if low_mark == high_mark:
+        return f"about {high_mark:g} {unit}{plural}"
+    return f"about {low_mark:g}–{high_mark:g} {unit}s"
 
 
 def duration(duration_s: float) -> str:
@@ -44,14 +44,14 @@ def duration(duration_s: float) -> str:
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)
     parts = [(days, "day"), (hours, "hour"), (minutes, "minute")]
-    said = [f"{n} {word}{'s' if n != 1 else ''}" for n, word in parts if n]
-    return " ".join(said[:2])
+    phrases = [f"{n} {unit}{'s' if n != 1 else ''}" for n, unit in parts if n]
+    return " ".join(phrases[:2])
 
 
 def free_in_words(free: int, total: int | None, shape: str = "") -> str:
     """What people who ask now could have: "14 of 14 free (1g.5gb)"."""
-    which = f" ({shape})" if shape else ""
-    return f"{free}{'' if total is None else f' of {total}'} free{which}"
+    suffix = f" ({shape})" if shape else ""
+    return f"{free}{'' if total is None else f' of {total}'} free{suffix}"
 
 
 def people_in_words(people: Headcount) -> str:
@@ -61,7 +61,7 @@ def people_in_words(people: Headcount) -> str:
 
 
 def lab_in_words(people: Headcount) -> str:
-    """Both."""
+    """How much of the lab is free, and how many people hold and wait: one phrase for pages."""
     free = [free_in_words(people.free, people.total, people.shape)] if people.shape else []
     return "; ".join([*free, people_in_words(people)])
 
@@ -72,11 +72,11 @@ def clock_time(at: float, zone: str) -> str:
 
 
 def day_and_time(at: float, zone: str) -> str:
-    """The same with its day: "2026-06-02 at 10:00 CEST"."""
+    """A day and time in a time zone: "2026-06-02 at 10:00 CEST"."""
     return f"{datetime.fromtimestamp(at, ZoneInfo(zone)):%Y-%m-%d at %H:%M %Z}"
 
 
-def guaranteed(until: float, now: float, zone: str = "UTC") -> str:
+def guarantee_in_words(until: float, now: float, zone: str = "UTC") -> str:
     """How long a lease lasts: its guarantee, and what comes after."""
     if until <= now:
         return "open: yours as long as nobody needs it"
@@ -85,12 +85,12 @@ def guaranteed(until: float, now: float, zone: str = "UTC") -> str:
 
 def queue_position(ticket: TicketView) -> str:
     """Where a ticket that waits stands, in a sentence."""
-    which = ordinal(ticket.position or 1)
-    return f"You are {which} of {ticket.waiting} in the queue, waiting for {ticket.shape}."
+    place = ordinal(ticket.position or 1)
+    return f"You are {place} of {ticket.waiting} in the queue, waiting for {ticket.shape}."
 
 
 def server_in_words(server: str) -> str:
-    """Which of a user's servers: "server “vision”", "borrowed"; empty for the default server."""
+    """A server's name in words: "server “vision”", "borrowed"; empty for the default server."""
     if server == BORROWER:
         return "borrowed"
     if server.startswith(BORROWER):
@@ -98,11 +98,11 @@ def server_in_words(server: str) -> str:
     return f"server “{server}”" if server else ""
 
 
-def in_words(names: Iterable[str]) -> str:
-    """A cut as `parse` reads it, in the order of first mention; ``nothing`` if it is empty."""
+def partition_in_words(names: Iterable[str]) -> str:
+    """Profiles with their counts, in the order of first mention; ``nothing`` if there are none."""
     counts = Counter(names)
-    words = (name if count == 1 else f"{count}x{name}" for name, count in counts.items())
-    return " + ".join(words) or "nothing"
+    terms = (name if count == 1 else f"{count}x{name}" for name, count in counts.items())
+    return " + ".join(terms) or "nothing"
 
 
 # -- a shape in words, and as a small picture of a GPU: the same on every page that shows one ------
@@ -127,7 +127,7 @@ def shape_title(shape: str, compute_slices: int) -> str:
     parts = _parts(shape)
     if not parts:
         return "Whole GPU" if shape == "full" else shape
-    return " + ".join(_title(each, compute_slices) for each in parts)
+    return " + ".join(_title(part, compute_slices) for part in parts)
 
 
 def gpu_picture(shape: str, compute_slices: int) -> str:
@@ -135,7 +135,7 @@ def gpu_picture(shape: str, compute_slices: int) -> str:
     parts = _parts(shape)
     if not compute_slices or (not parts and shape not in ("full", "cpu")):
         return ""
-    lit = compute_slices if shape == "full" else sum(each.count * each.compute for each in parts)
+    lit = compute_slices if shape == "full" else sum(part.count * part.compute for part in parts)
     cells = "".join(
         f'<rect x="{1 + number * (_WIDTH + _GAP)}" y="1" width="{_WIDTH}" height="{_HEIGHT}" rx="2"'
         f' stroke="currentColor" fill="{"currentColor" if number < lit else "none"}"'
@@ -156,11 +156,11 @@ def _parts(shape: str) -> list[_Slices]:
     ]
 
 
-def _title(each: _Slices, compute_slices: int) -> str:
-    size = _WORDS.get(each.compute, "large")
-    if each.compute == compute_slices:
-        size, part = "whole GPU", []
+def _title(part: _Slices, compute_slices: int) -> str:
+    size = _WORDS.get(part.compute, "large")
+    if part.compute == compute_slices:
+        size, fractions = "whole GPU", []
     else:
-        part = [f"{each.compute}/{compute_slices} of a GPU"] if compute_slices else []
-    name = f"{each.count} × {size}" if each.count > 1 else size[0].upper() + size[1:]
-    return f"{name}: {', '.join([*part, f'{each.memory_gb} GB'])}{' each' * (each.count > 1)}"
+        fractions = [f"{part.compute}/{compute_slices} of a GPU"] if compute_slices else []
+    name = f"{part.count} × {size}" if part.count > 1 else size[0].upper() + size[1:]
+    return f"{name}: {', '.join([*fractions, f'{part.memory_gb} GB'])}{' each' * (part.count > 1)}"

@@ -36,7 +36,7 @@ class LabAuthenticator(SharedPasswordAuthenticator):  # type: ignore[misc]  # ba
         password = data["password"]
         if not password.isascii():  # compare_digest takes no other text, and none of ours has any
             return None
-        staff = {self.normalize_username(each) for each in self.instructor_users}
+        staff = {self.normalize_username(name) for name in self.instructor_users}
         if name in staff and name not in self.admin_users:
             right = self.instructor_password
             is_right = bool(right) and compare_digest(password, right)

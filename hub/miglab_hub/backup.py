@@ -26,7 +26,7 @@ from pathlib import Path
 from miglab_hub.errors import StartError
 from miglab_hub.settings.lab_toml import Settings
 from miglab_pool.ledger.own_file import BESIDE, accept
-from miglab_pool.ledger.tables import LedgerError, inspect
+from miglab_pool.ledger.tables import LedgerError, check_file
 from miglab_pool.state.lock import AlreadyRunning, LabLock, LedgerLock, PoolLock
 
 MANIFEST = "manifest.json"
@@ -87,18 +87,18 @@ def make_backup(settings: Settings, target: Path) -> Manifest:
         raise StartError(f"{target} exists: name another file, or remove it first")
     if not target.parent.is_dir():
         raise StartError(f"{target.parent} is no folder: name a file in one that exists")
-    there = [file for file in databases(settings) if file.exists()]
-    if not there:
+    present = [file for file in databases(settings) if file.exists()]
+    if not present:
         raise StartError(f"nothing to copy: {settings.state} has no ledger and no hub database")
     try:
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=".miglab-backup-") as folder:
-            made_at = _copy_databases(there, Path(folder))
-            copies = {file.name: Path(folder, file.name) for file in there}
+            made_at = _copy_databases(present, Path(folder))
+            copies = {file.name: Path(folder, file.name) for file in present}
             for file in filter(Path.exists, plain_files(settings)):
                 name = str(file.relative_to(settings.state))
                 copies[name] = Path(folder, f"plain-{len(copies)}")
                 shutil.copy(file, copies[name])
-            version = inspect(settings.ledger) or ""
+            version = check_file(settings.ledger) or ""
             sums = {name: _sha256(file) for name, file in copies.items()}
             manifest = Manifest(FORMAT, settings.lab_id, made_at, version, sums)
             _pack(copies, manifest, Path(folder, "archive"))
@@ -108,16 +108,16 @@ def make_backup(settings: Settings, target: Path) -> Manifest:
     return manifest
 
 
-def name_of_backup(settings: Settings, what: str = "") -> str:
+def backup_name(settings: Settings, purpose: str = "") -> str:
     """A name for a backup made now."""
     moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-    return "-".join(filter(None, (settings.lab_id, what, moment))) + ".tar"
+    return "-".join(filter(None, (settings.lab_id, purpose, moment))) + ".tar"
 
 
 def _copy_databases(files: Sequence[Path], folder: Path) -> str:
     with ExitStack() as stack:
         sources = [stack.enter_context(closing(_open(file))) for file in files]
-        with _no_writes(files):
+        with _writes_held_up(files):
             for source in sources:  # begins to read: what it sees stays as it is now
                 source.execute("BEGIN")
                 source.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -130,7 +130,7 @@ def _copy_databases(files: Sequence[Path], folder: Path) -> str:
 
 
 @contextmanager
-def _no_writes(files: Sequence[Path]) -> Iterator[None]:
+def _writes_held_up(files: Sequence[Path]) -> Iterator[None]:
     """Hold up whoever writes to any of these, for a moment."""
     with ExitStack() as stack:
         for file in files:
@@ -166,7 +166,7 @@ def _pack(files: dict[str, Path], manifest: Manifest, target: Path) -> None:
 
 
 @dataclass(frozen=True)
-class Restored:
+class RestoreResult:
     """What was done.
 
     Attributes:
@@ -180,7 +180,7 @@ class Restored:
     leases: int
 
 
-def restore_backup(settings: Settings, archive: Path, *, new_host: bool = False) -> Restored:
+def restore_backup(settings: Settings, archive: Path, *, new_host: bool = False) -> RestoreResult:
     """Put a backup in place.
 
     Args:
@@ -193,7 +193,7 @@ def restore_backup(settings: Settings, archive: Path, *, new_host: bool = False)
         StartError: the lab runs, or the backup is not whole, another lab's, or too new.  Nothing
             was changed.
     """
-    with standing_still(settings):
+    with lab_at_rest(settings):
         moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
         for folder in _unfinished_restores(settings):
             shutil.rmtree(folder)  # what that one has moved aside lies in its `before-restore`
@@ -202,14 +202,14 @@ def restore_backup(settings: Settings, archive: Path, *, new_host: bool = False)
         try:
             manifest = _unpack(archive, unpacked)
             _check(settings, manifest, unpacked, archive)
-            leases = _settle_ledger(unpacked / settings.ledger.name, new_host=new_host)
+            leases = _prepare_ledger(unpacked / settings.ledger.name, new_host=new_host)
             aside = settings.state / f"before-restore-{moment}"
-            _exchange(settings, manifest, unpacked, aside)
+            _move_into_place(settings, manifest, unpacked, aside)
             if settings.ledger.exists():
                 accept(settings.ledger)
         finally:
             shutil.rmtree(unpacked)
-    return Restored(manifest, aside, leases)
+    return RestoreResult(manifest, aside, leases)
 
 
 def check_restore_ended(settings: Settings) -> None:
@@ -230,7 +230,7 @@ def _unfinished_restores(settings: Settings) -> list[Path]:
 
 
 @contextmanager
-def standing_still(settings: Settings) -> Iterator[None]:
+def lab_at_rest(settings: Settings) -> Iterator[None]:
     """Hold the lab's and the pool's lock, and see that no hub answers; servers may run on.
 
     Raises:
@@ -245,10 +245,11 @@ def standing_still(settings: Settings) -> Iterator[None]:
                 locks.enter_context(LedgerLock(settings.ledger))
         except AlreadyRunning as error:
             raise StartError(f"the lab runs: stop it first. {error}") from error
-        where = (settings.hub_name, settings.hub_port)
-        with suppress(OSError), socket.create_connection(where, HUB_ANSWERS_S):
+        hub_address = (settings.hub_name, settings.hub_port)
+        with suppress(OSError), socket.create_connection(hub_address, HUB_ANSWERS_S):
             raise StartError(
-                f"the hub runs: something answers at {where[0]}:{where[1]}; stop it first"
+                f"the hub runs: something answers at {settings.hub_name}:{settings.hub_port}; "
+                "stop it first"
             )
         yield
 
@@ -282,8 +283,8 @@ def _unpack(archive: Path, folder: Path) -> Manifest:
         raise StartError(f"{archive} is not a backup of a lab: it is no whole tar file") from error
     except (OSError, tarfile.TarError, ValueError, TypeError) as error:
         raise StartError(f"{archive} is not a backup of a lab: {error}") from error
-    for name, wanted in manifest.files.items():
-        if not (folder / name).is_file() or _sha256(folder / name) != wanted:
+    for name, checksum in manifest.files.items():
+        if not (folder / name).is_file() or _sha256(folder / name) != checksum:
             raise StartError(f"{archive} is damaged: {name} is not what was copied")
     return manifest
 
@@ -299,12 +300,12 @@ def _check(settings: Settings, manifest: Manifest, folder: Path, archive: Path) 
     if unknown := manifest.files.keys() - {str(f.relative_to(settings.state)) for f in files}:
         raise StartError(f"{archive} has what is no part of a backup: {', '.join(unknown)}")
     try:
-        inspect(folder / settings.ledger.name)
+        check_file(folder / settings.ledger.name)
     except LedgerError as error:
         raise StartError(str(error)) from error
 
 
-def _exchange(settings: Settings, manifest: Manifest, unpacked: Path, aside: Path) -> None:
+def _move_into_place(settings: Settings, manifest: Manifest, unpacked: Path, aside: Path) -> None:
     """Move the old aside, then the new in.  The proxy's token may lie on a volume of its own."""
     aside.mkdir(mode=0o700)
     for name in manifest.files:
@@ -322,13 +323,15 @@ def _exchange(settings: Settings, manifest: Manifest, unpacked: Path, aside: Pat
     os.close(descriptor)
 
 
-def _settle_ledger(ledger: Path, *, new_host: bool) -> int:
+def _prepare_ledger(ledger: Path, *, new_host: bool) -> int:
     """How many leases live in the ledger that comes back; none where there is none (Slurm)."""
     if not ledger.exists():
         return 0
     query = "SELECT count(*) FROM leases WHERE state NOT IN ('released', 'expired')"
-    known = "SELECT 1 FROM sqlite_master WHERE name = 'identity'"  # in a ledger from before: not
+    has_identity = (
+        "SELECT 1 FROM sqlite_master WHERE name = 'identity'"  # in a ledger from before: not
+    )
     with closing(sqlite3.connect(ledger)) as connection, connection:
-        if new_host and connection.execute(known).fetchone():
+        if new_host and connection.execute(has_identity).fetchone():
             connection.execute("UPDATE identity SET engine = ''")
         return int(connection.execute(query).fetchone()[0])

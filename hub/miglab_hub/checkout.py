@@ -32,7 +32,7 @@ def make_notebooks(target: Path, *options: str) -> None:
     if not maker.exists():  # installed packages without a checkout bring no notebooks
         target.mkdir(parents=True, exist_ok=True)
         return
-    words = [sys.executable, str(maker), *options, str(checkout() / SOURCES), str(target)]
-    made = subprocess.run(words, capture_output=True, stdin=subprocess.DEVNULL)
-    if made.returncode:
-        raise StartError(f"{MAKER}: {made.stderr.decode(errors='replace').strip()}")
+    command = [sys.executable, str(maker), *options, str(checkout() / SOURCES), str(target)]
+    process = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL)
+    if process.returncode:
+        raise StartError(f"{MAKER}: {process.stderr.decode(errors='replace').strip()}")

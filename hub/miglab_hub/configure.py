@@ -46,7 +46,7 @@ from miglab_hub import lab_secrets
 from miglab_hub.plugins import plugin
 from miglab_hub.settings.lab_toml import SCHEDULER, Settings
 from miglab_hub.settings.tables import SHARED_PASSWORD
-from miglab_hub.sign_in import check_identity, open_to_all
+from miglab_hub.sign_in import check_identity, open_sign_in_notice
 from miglab_spawner import hub_pages
 from miglab_spawner.hub_setup import POOL_ROLE, pool_service
 
@@ -116,13 +116,13 @@ def update_pages(c: Any, settings: Settings) -> None:
     """
     c.JupyterHub.template_vars = {"lab_title": settings.lab.title}
     if settings.notices:
-        said = escape(" · ".join(settings.notices))
-        c.JupyterHub.template_vars["announcement"] = f"This lab: {said}"
+        notices = escape(" · ".join(settings.notices))
+        c.JupyterHub.template_vars["announcement"] = f"This lab: {notices}"
     c.JupyterHub.logo_file = str(settings.logo)
     c.JupyterHub.default_url = landing_page(settings)
     for spawner in (c.MIGDockerSpawner, c.MIGLocalSpawner, c.MIGSlurmSpawner):
         spawner.says_simulated = False
-    hub_pages.add_to(c)
+    hub_pages.add_hub_pages(c)
 
 
 def update_proxy(c: Any, settings: Settings) -> None:
@@ -138,7 +138,7 @@ def update_lifetime(c: Any, settings: Settings) -> None:
     c.JupyterHub.cleanup_servers = False
     c.JupyterHub.cleanup_proxy = False
     c.JupyterHub.db_url = f"sqlite:///{settings.hub_database}"
-    c.JupyterHub.db_kwargs = {"pool_events": [(tune, "connect")]}
+    c.JupyterHub.db_kwargs = {"pool_events": [(set_pragmas, "connect")]}
     c.JupyterHub.cookie_secret_file = str(settings.cookie_secret)
     # Students who wait for a slice count as starting: the pool's queue is the limit, not this one.
     c.JupyterHub.concurrent_spawn_limit = 0
@@ -147,17 +147,17 @@ def update_lifetime(c: Any, settings: Settings) -> None:
 def update_authenticator(c: Any, settings: Settings) -> None:
     """Who may sign in: the lab's own passwords, or any JupyterHub authenticator."""
     check_identity(settings)
-    if said := open_to_all(settings):
-        log.warning(said)
-    wanted = settings.authentication
-    c.Authenticator.admin_users = set(wanted.admins)
+    if notice := open_sign_in_notice(settings):
+        log.warning(notice)
+    authentication = settings.authentication
+    c.Authenticator.admin_users = set(authentication.admins)
     members = {name for course in settings.courses.values() for name in course.members}
-    c.Authenticator.allowed_users = members | set(wanted.admins) | settings.teachers
-    if wanted.class_ == SHARED_PASSWORD:
+    c.Authenticator.allowed_users = members | set(authentication.admins) | settings.teachers
+    if authentication.class_ == SHARED_PASSWORD:
         _update_passwords(c, settings)
     else:
-        c.JupyterHub.authenticator_class = wanted.class_
-    for name, traits in wanted.config.items():
+        c.JupyterHub.authenticator_class = authentication.class_
+    for name, traits in authentication.config.items():
         c[name].update(traits)
 
 
@@ -196,19 +196,19 @@ def update_roles(c: Any, settings: Settings) -> None:
     """The least scopes: a server its own lease, a person the pool's pages, staff the names."""
     c.JupyterHub.custom_scopes = CUSTOM_SCOPES
     c.JupyterHub.extra_user_scopes = {SERVICE_SCOPE, f"{LEASE_SCOPE}!user"}
-    wanted = settings.authentication
+    authentication = settings.authentication
     c.JupyterHub.load_roles = [
         dict(POOL_ROLE),
         {"name": "miglab-roster", "scopes": ["admin:users", "groups"], "services": [ROSTER]},
         {
             "name": "miglab-staff",
             "scopes": [STAFF_SCOPE, SERVICE_SCOPE],
-            "users": sorted(wanted.instructors),
+            "users": sorted(authentication.instructors),
         },
         {
             "name": "miglab-admin",
             "scopes": [ADMIN_SCOPE, SERVICE_SCOPE],
-            "users": sorted(wanted.admins),
+            "users": sorted(authentication.admins),
         },
     ]
 
@@ -300,7 +300,7 @@ def landing_page(settings: Settings) -> Callable[[Any], str]:
     return default_url
 
 
-def tune(connection: Connection, _record: object) -> None:
+def set_pragmas(connection: Connection, _record: object) -> None:
     """Set it for a new connection; a listener of SQLAlchemy's connection pool."""
     for pragma in PRAGMAS:
         connection.execute(f"PRAGMA {pragma}").close()
@@ -343,11 +343,11 @@ class HeadReader(HTTPMessageDelegate):
         self, start_line: RequestStartLine | ResponseStartLine, headers: HTTPHeaders
     ) -> None:
         """Whose request it is decides what is read of it."""
-        known = False
+        is_known = False
         if _is_long(headers):
-            known = await self._is_known(start_line, headers)
-        self._connection.set_max_body_size(KNOWN_BYTES if known else STRANGERS_BYTES)
-        self._connection.set_body_timeout(KNOWN_S if known else STRANGERS_S)
+            is_known = await self._is_known(start_line, headers)
+        self._connection.set_max_body_size(KNOWN_BYTES if is_known else STRANGERS_BYTES)
+        self._connection.set_body_timeout(KNOWN_S if is_known else STRANGERS_S)
         passed: Awaitable[None] | None = self._delegate.headers_received(start_line, headers)
         if passed is not None:
             await passed

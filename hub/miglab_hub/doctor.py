@@ -20,7 +20,7 @@ from miglab_hub.errors import StartError
 from miglab_hub.mig_rights import examine_mig_rights
 from miglab_hub.pool_api import PoolApi
 from miglab_hub.settings.lab_toml import Settings
-from miglab_hub.sign_in import open_to_all
+from miglab_hub.sign_in import open_sign_in_notice
 from miglab_hub.watched_folders import watched_folders
 from miglab_pool.gpu.readings import DriverMissing, GpuError, GpuHung, GpuLost, GpuMissing
 from miglab_pool.gpu.watched import WatchedDriver, open_watched
@@ -69,7 +69,7 @@ def examine_host(settings: Settings) -> list[HealthFinding]:
     return [finding for look in looks for finding in look(settings)]
 
 
-def of_lab_toml(file: Path, at_start: bytes) -> HealthFinding:
+def examine_lab_toml(file: Path, at_start: bytes) -> HealthFinding:
     """Whether the lab runs by what lab.toml says now."""
     try:
         now = file.read_bytes()
@@ -77,8 +77,8 @@ def of_lab_toml(file: Path, at_start: bytes) -> HealthFinding:
         return wrong("lab.toml", f"{file}: {error.strerror}", "the lab cannot restart without it")
     if now == at_start:
         return fine("lab.toml", str(file))
-    do = "restart the lab, which takes it over; leases and positions in the queue stay"
-    return wrong("lab.toml", f"{file} has changed since the lab started", do)
+    advice = "restart the lab, which takes it over; leases and positions in the queue stay"
+    return wrong("lab.toml", f"{file} has changed since the lab started", advice)
 
 
 def examine_files(settings: Settings) -> Iterator[HealthFinding]:
@@ -87,20 +87,20 @@ def examine_files(settings: Settings) -> Iterator[HealthFinding]:
         yield wrong("state", f"{settings.state} does not exist", "start the lab once: ./lab up")
         return
     is_writable = os.access(settings.state, os.W_OK)
-    found = f"{settings.state}{'' if is_writable else ' is not writable'}"
-    yield judged("state", is_writable, found, "make the lab's user its owner")
+    observation = f"{settings.state}{'' if is_writable else ' is not writable'}"
+    yield judged("state", is_writable, observation, "make the lab's user its owner")
     for file in (settings.pool_secret, settings.service_token, settings.proxy_token):
-        yield _secret(file)
+        yield _examine_secret(file)
 
 
-def _secret(file: Path) -> HealthFinding:
+def _examine_secret(file: Path) -> HealthFinding:
     try:
         mode = file.stat().st_mode & 0o777
     except OSError as error:
         return wrong("secrets", f"{file}: {error.strerror}", "start the lab once: ./lab up")
     if mode & 0o077:
-        do = f"delete it and restart the lab, which creates a new one (or chmod 600 {file})"
-        return wrong("secrets", f"other users can read {file} (mode {mode:o})", do)
+        advice = f"delete it and restart the lab, which creates a new one (or chmod 600 {file})"
+        return wrong("secrets", f"other users can read {file} (mode {mode:o})", advice)
     return fine("secrets", f"{file.name}, mode {mode:o}")
 
 
@@ -111,8 +111,8 @@ def examine_disk(settings: Settings) -> Iterator[HealthFinding]:
 
 def examine_sign_in(settings: Settings) -> Iterator[HealthFinding]:
     """Who may take slices, where that is everybody who can sign in."""
-    if said := open_to_all(settings):
-        yield fine("sign-in", said)
+    if notice := open_sign_in_notice(settings):
+        yield fine("sign-in", notice)
 
 
 def examine_hub(settings: Settings) -> Iterator[HealthFinding]:
@@ -124,9 +124,9 @@ def examine_hub(settings: Settings) -> Iterator[HealthFinding]:
             api = f"{settings.hub_url}{base_url}hub/api"
             version = json_of(hub.get(f"{api}/"))["version"]
             yield fine("hub", f"JupyterHub {version} at {settings.hub_url}{base_url}")
-            yield _pools_scopes(json_of(hub.get(f"{api}/user")))
+            yield _examine_pool_scopes(json_of(hub.get(f"{api}/user")))
             if not settings.is_on_slurm:
-                yield _servers_tokens(json_of(hub.get(f"{api}/miglab/tokens")))
+                yield _examine_server_tokens(json_of(hub.get(f"{api}/miglab/tokens")))
     except OSError as error:
         yield wrong("hub", f"unknown: {error}", "start the lab once: ./lab up")
     except httpx.HTTPError as error:
@@ -142,28 +142,30 @@ def _hub_client(token: str) -> httpx.Client:
     return httpx.Client(headers=headers, timeout=HUB_TIMEOUT_S, trust_env=False)
 
 
-def _pools_scopes(whoami: dict[str, Any]) -> HealthFinding:
+def _examine_pool_scopes(whoami: dict[str, Any]) -> HealthFinding:
     """Whether the hub knows the pool service, and lets it do what ends and moves servers."""
     if "scopes" not in whoami:
-        found = f"the hub does not accept the pool service's token: {whoami.get('message')}"
-        return wrong("pool's role", found, USE_SET_UP)
+        observation = f"the hub does not accept the pool service's token: {whoami.get('message')}"
+        return wrong("pool's role", observation, USE_SET_UP)
     lacking = sorted(set(POOL_SCOPES) - set(whoami["scopes"]))
-    found = f"the pool service lacks {', '.join(lacking)}" if lacking else "has all its scopes"
-    return judged("pool's role", not lacking, found, USE_SET_UP)
+    observation = (
+        f"the pool service lacks {', '.join(lacking)}" if lacking else "has all its scopes"
+    )
+    return judged("pool's role", not lacking, observation, USE_SET_UP)
 
 
-def _servers_tokens(answer: dict[str, Any]) -> HealthFinding:
+def _examine_server_tokens(answer: dict[str, Any]) -> HealthFinding:
     """Whether servers' tokens have what the pool asks of them."""
     if "lacking" not in answer:
         return wrong("servers' tokens", f"unknown: {answer.get('message')}", USE_SET_UP)
     lacking: list[str] = answer["lacking"]
     if not lacking:
         return fine("servers' tokens", f"{answer['servers']} servers can see their leases")
-    found = (
+    observation = (
         f"{len(lacking)} of {answer['servers']} servers lack the scope {LEASE_SCOPE}!server, so "
         f"the pool refuses their reports: {', '.join(lacking[:SHOWN_SERVERS])}"
     )
-    return wrong("servers' tokens", found, GIVE_SCOPE)
+    return wrong("servers' tokens", observation, GIVE_SCOPE)
 
 
 def examine_gpus(settings: Settings) -> Iterator[HealthFinding]:
@@ -228,10 +230,8 @@ def _examine_gpu(driver: WatchedDriver, gpus: Gpus, uuid: str) -> ExaminedGpu:
 def _trouble(error: GpuError) -> tuple[str, str]:
     """Why a GPU could not be read, and what to do about it."""
     if isinstance(error, GpuHung):
-        return (
-            f"unknown: {error}",
-            "drain it; if it does not come back, reset it or reboot the host",
-        )
+        advice = "drain it; if it does not come back, reset it or reboot the host"
+        return f"unknown: {error}", advice
     if isinstance(error, GpuMissing):
         return str(error), GPU_IS_MISSING
     if isinstance(error, GpuLost):

@@ -36,14 +36,14 @@ for where in sys.argv[1:]:
 """
 
 
-def rules(subnets: Sequence[str], ports: Iterable[int]) -> list[str]:
+def firewall_rules(subnets: Sequence[str], ports: Iterable[int]) -> list[str]:
     """The iptables commands that leave containers the internet, and of this host the given ports.
 
     Args:
         subnets: of the students' networks.
         ports: TCP ports of this host that they need: the hub's API and the student listener.
     """
-    own = [f"iptables -A {FORWARD} -d {subnet} -j RETURN" for subnet in subnets]
+    student_networks = [f"iptables -A {FORWARD} -d {subnet} -j RETURN" for subnet in subnets]
     private = [f"iptables -A {FORWARD} -d {network} -j {_NO}" for network in PRIVATE]
     open_ports = [f"iptables -A {HOST} -p tcp --dport {port} -j RETURN" for port in ports]
     jumps = [
@@ -55,7 +55,7 @@ def rules(subnets: Sequence[str], ports: Iterable[int]) -> list[str]:
     return [
         f"iptables -N {FORWARD}",
         f"iptables -A {FORWARD} {answers}",
-        *own,
+        *student_networks,
         *private,
         f"iptables -N {HOST}",
         f"iptables -A {HOST} {answers}",
@@ -65,10 +65,10 @@ def rules(subnets: Sequence[str], ports: Iterable[int]) -> list[str]:
     ]
 
 
-def reached(said: str) -> list[str]:
+def reached_addresses(printed: str) -> list[str]:
     """The addresses that `PROBE` reached, of what it printed."""
-    lines = (line.split() for line in said.splitlines())
-    return [words[0] for words in lines if len(words) == 2 and words[1] == "reached"]
+    lines = (line.split() for line in printed.splitlines())
+    return [fields[0] for fields in lines if len(fields) == 2 and fields[1] == "reached"]
 
 
 LONGEST_S = 60
@@ -82,46 +82,46 @@ def examine_egress(settings: Settings) -> Iterator[HealthFinding]:
         return
     try:
         with docker.APIClient(base_url=settings.docker_url, timeout=LONGEST_S) as api:
-            yield _tried(api, settings)
+            yield _probe_egress(api, settings)
     except (DockerException, requests.RequestException) as error:
         yield wrong(
             "egress", f"not tested: {error}", "check that the engine runs and has the image"
         )
 
 
-def _tried(api: Any, settings: Settings) -> HealthFinding:
-    with _network(api, settings) as name:
-        found = api.inspect_network(name)
-        host = networks.gateway(found)
+def _probe_egress(api: Any, settings: Settings) -> HealthFinding:
+    with _students_network(api, settings) as name:
+        network = api.inspect_network(name)
+        host = networks.gateway_address(network)
         targets = [f"{METADATA}:{HTTP}", f"{host}:{SSH}", f"{host}:{settings.pool_port}"]
-        said = _run(api, settings, name, targets)
-        subnets = [str(config["Subnet"]) for config in found["IPAM"]["Config"]]
-        if name.endswith(networks.OWN):  # each server has another: where they come from, if said
+        printed = _run_probe(api, settings, name, targets)
+        subnets = [str(config["Subnet"]) for config in network["IPAM"]["Config"]]
+        if name.endswith(networks.SUFFIX):  # each server has its own
             pools = api.info().get("DefaultAddressPools") or ()
             subnets = [str(pool["Base"]) for pool in pools]
-    if open_to := reached(said):
-        do = _what_to_do(subnets, (settings.hub_port, settings.student_port))
-        return wrong("egress", f"students' containers can reach {', '.join(open_to)}", do)
+    if open_to := reached_addresses(printed):
+        advice = _firewall_advice(subnets, (settings.hub_port, settings.student_port))
+        return wrong("egress", f"students' containers can reach {', '.join(open_to)}", advice)
     return fine("egress", f"students' containers cannot reach {', '.join(targets)}")
 
 
-def _what_to_do(subnets: list[str], ports: tuple[int, int]) -> str:
+def _firewall_advice(subnets: list[str], ports: tuple[int, int]) -> str:
     if not subnets:
         return (
             "each server's network has a different address: set default-address-pools in "
             "/etc/docker/daemon.json, restart the engine, and run this again to get the rules"
         )
-    printed = "\n".join(rules(subnets, ports))
+    printed = "\n".join(firewall_rules(subnets, ports))
     return f"run this as root on the host, and make it survive reboots:\n{printed}"
 
 
-def _run(api: Any, settings: Settings, network: str, targets: list[str]) -> str:
+def _run_probe(api: Any, settings: Settings, network: str, targets: list[str]) -> str:
     """What the probe prints in a container of the students' image.
 
     Raises:
         DockerException: it could not be run.
     """
-    made = api.create_container(
+    container = api.create_container(
         settings.servers.image,
         ["python3", "-c", PROBE, *targets],
         entrypoint=[],
@@ -130,24 +130,24 @@ def _run(api: Any, settings: Settings, network: str, targets: list[str]) -> str:
         ),
     )
     try:
-        api.start(made)
-        api.wait(made, timeout=LONGEST_S)
-        return str(api.logs(made, stderr=False).decode())
+        api.start(container)
+        api.wait(container, timeout=LONGEST_S)
+        return str(api.logs(container, stderr=False).decode())
     finally:
-        api.remove_container(made, force=True)
+        api.remove_container(container, force=True)
 
 
 @contextmanager
-def _network(api: Any, settings: Settings) -> Iterator[str]:
+def _students_network(api: Any, settings: Settings) -> Iterator[str]:
     """The students' network; where each server has its own, one like those, removed at the end."""
     shared = settings.network
     if api.networks(names=[f"^{shared}$"]):
         yield shared
         return
-    name = f"{settings.lab_id}-doctor{networks.OWN}"
+    name = f"{settings.lab_id}-doctor{networks.SUFFIX}"
     labels = ServerLabels(settings.lab_id, "", "doctor")
-    networks.ensure_own(api, name, labels, ())
+    networks.ensure_server_network(api, name, labels, ())
     try:
         yield name
     finally:
-        networks.remove_own(api, name, labels)
+        networks.remove_server_network(api, name, labels)

@@ -15,7 +15,7 @@ import docker.errors  # noqa: TID251 - doctor may ask the Docker engine
 import requests
 
 import docker  # noqa: TID251
-from miglab_api.engine import HOOK_HAS_A_NAME, Version, driver_for, version_in
+from miglab_api.engine import HOOK_HAS_A_NAME, Version, gpu_driver_name, parse_version
 from miglab_api.holders import processes_of
 from miglab_hub.settings.lab_toml import Settings
 from miglab_pool.worker.health_findings import HealthFinding, fine, judged, wrong
@@ -57,7 +57,7 @@ class Toolkit:
             tomllib.TOMLDecodeError: the settings are no TOML.
         """
         version, _, settings = output.partition(f"{SETTINGS_FOLLOW}\n")
-        return cls(version_in(version), tomllib.loads(settings))
+        return cls(parse_version(version), tomllib.loads(settings))
 
 
 def examine_docker(settings: Settings) -> Iterator[HealthFinding]:
@@ -89,7 +89,7 @@ def examine_docker(settings: Settings) -> Iterator[HealthFinding]:
 def of_engine(version: str) -> HealthFinding:
     """Whether an engine of this version was ever tried with the lab."""
     oldest, first_untried = TESTED_ENGINES
-    number = version_in(version)
+    number = parse_version(version)
     remedy = (
         f"install one from {_as_text(oldest)} on and before {_as_text(first_untried)}, {SEE_GUIDE}"
     )
@@ -100,7 +100,7 @@ def of_engine(version: str) -> HealthFinding:
 
 def of_engine_settings(version: str, info: dict[str, Any]) -> Iterator[HealthFinding]:
     """What in daemon.json takes real GPUs away, at once or weeks later."""
-    number = version_in(version)
+    number = parse_version(version)
     if number is not None and number >= HOOK_HAS_A_NAME and info.get("CDISpecDirs"):
         state = (
             f"engine {version} answers by CDI first: the pool's container can lose GPUs, and its "
@@ -184,7 +184,7 @@ def run_trial(
     Raises:
         DockerException: the engine has no hook, or the hook refuses.
     """
-    request = {"driver": driver_for(client.version()["Version"]), "device_ids": [NO_GPU]}
+    request = {"driver": gpu_driver_name(client.version()["Version"]), "device_ids": [NO_GPU]}
     host = client.create_host_config(
         binds=["/:/host:ro"],
         network_mode="none",

@@ -26,8 +26,8 @@ from miglab_hub.errors import StartError
 from miglab_hub.plugins import plugins
 from miglab_hub.settings.lab_toml import Settings
 from miglab_pool.ledger import people
-from miglab_pool.ledger.tables import VERSION, LedgerError, inspect
-from miglab_spawner.containers.home_volume import remove_left
+from miglab_pool.ledger.tables import VERSION, LedgerError, check_file
+from miglab_spawner.containers.home_volume import remove_stale_measurements
 from miglab_spawner.local import folder_name
 from miglab_spawner.people import HomeNames, HomeNamesDamaged, user_id_of
 
@@ -37,20 +37,20 @@ _VOLUME_SAFE = frozenset(string.ascii_lowercase + string.digits)
 
 
 @dataclass(frozen=True)
-class Forgotten:
+class ForgetResult:
     """What was done.
 
     Attributes:
         pseudonym: what stands for the person now.
         changed: the number of rows changed, by file and table.
         home: what home was removed; empty for none.
-        named: where the operator's own files still name the person.
+        mentions: where the operator's own files still name the person.
     """
 
     pseudonym: str
     changed: dict[str, int]
     home: str
-    named: tuple[str, ...]
+    mentions: tuple[str, ...]
 
 
 def tell(settings: Settings, user: str) -> dict[str, Any]:
@@ -59,27 +59,34 @@ def tell(settings: Settings, user: str) -> dict[str, Any]:
     Raises:
         StartError: the ledger cannot be read.
     """
-    with _files(settings, user) as files, _hub(settings) as hub:
-        found = orm.User.find(hub, user) if hub else None
+    with _ledgers(settings, user) as files, _hub(settings) as hub:
+        account = orm.User.find(hub, user) if hub else None
         return {
             "user": user,
             "lab": settings.lab_id,
             "told_at": datetime.now(UTC).isoformat(timespec="seconds"),
-            "hub": _account(found) if found else None,
-            **{file.stem: people.kept_of(one, user) for file, one in files.items()},
-            **{k: v for each in plugins("forget") for k, v in each.kept_of(settings, user).items()},
-            "home": _told_home(settings, hub, user),
+            "hub": _account(account) if account else None,
+            **{
+                file.stem: people.personal_rows(connection, user)
+                for file, connection in files.items()
+            },
+            **{
+                table: rows
+                for plugin in plugins("forget")
+                for table, rows in plugin.kept_of(settings, user).items()
+            },
+            "home": _home_record(settings, hub, user),
         }
 
 
-def is_known(told: dict[str, Any]) -> bool:
+def has_records(records: dict[str, Any]) -> bool:
     """Whether an account, a row, or a home kept for the person is there; a name may be misspelt."""
-    others = {"user", "lab", "told_at", "home"}
-    has_rows = any(value for name, value in told.items() if name not in others)
-    return has_rows or bool(told["home"].get("kept_for"))
+    identifying = {"user", "lab", "told_at", "home"}
+    has_rows = any(value for name, value in records.items() if name not in identifying)
+    return has_rows or bool(records["home"].get("kept_for"))
 
 
-def forget(settings: Settings, user: str, *, keep_home: bool = False) -> Forgotten:
+def forget(settings: Settings, user: str, *, keep_home: bool = False) -> ForgetResult:
     """Remove account and home, and put a pseudonym in the person's place everywhere else.
 
     Whatever it was interrupted at, calling it once more does the rest.
@@ -89,25 +96,25 @@ def forget(settings: Settings, user: str, *, keep_home: bool = False) -> Forgott
     """
     pseudonym = f"forgotten-{secrets.token_hex(4)}"
     changed: dict[str, int] = {}
-    with _files(settings, user) as files, _hub(settings) as hub:
-        _check_holds_nothing(files.get(settings.ledger), hub, user)
+    with _ledgers(settings, user) as files, _hub(settings) as hub:
+        _refuse_holder(files.get(settings.ledger), hub, user)
         home = "" if keep_home else _remove_home(settings, hub, user)
-        if hub and (found := orm.User.find(hub, user)):
-            hub.delete(found)
+        if hub and (account := orm.User.find(hub, user)):
+            hub.delete(account)
             hub.commit()
             changed["hub account"] = 1
         for file, connection in files.items():
             for table, count in people.forget(connection, user, pseudonym).items():
                 changed[f"{file.stem} {table}"] = count
-    for each in plugins("forget"):
-        changed |= each.forget(settings, user, pseudonym)
+    for part in plugins("forget"):
+        changed |= part.forget(settings, user, pseudonym)
     for file in (*files, settings.hub_database, *settings.further_databases):
         if file.exists():
-            _rewrite(file)
-    return Forgotten(pseudonym, changed, home, tuple(_named(settings, user)))
+            _vacuum(file)
+    return ForgetResult(pseudonym, changed, home, tuple(_mentions(settings, user)))
 
 
-def write_told(told: dict[str, Any], target: Path) -> None:
+def write_export(records: dict[str, Any], target: Path) -> None:
     """Write an export; only its owner may read it.
 
     Raises:
@@ -118,26 +125,30 @@ def write_told(told: dict[str, Any], target: Path) -> None:
     except OSError as error:
         raise StartError(f"{target}: {error.strerror}; name another file") from error
     with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-        json.dump(told, stream, indent=1, ensure_ascii=False, default=str)
+        json.dump(records, stream, indent=1, ensure_ascii=False, default=str)
 
 
 @contextmanager
-def _files(settings: Settings, user: str) -> Iterator[dict[Path, sqlite3.Connection]]:
+def _ledgers(settings: Settings, user: str) -> Iterator[dict[Path, sqlite3.Connection]]:
     """The ledger, and the archive of one that had any, as far as they are there."""
     try:
-        if inspect(settings.ledger) not in (None, VERSION):
+        if check_file(settings.ledger) not in (None, VERSION):
             raise StartError(OLD_LEDGER)
     except LedgerError as error:
         raise StartError(str(error)) from error
     with ExitStack() as stack:
         files = {
-            file: stack.enter_context(people.opened(file))
+            file: stack.enter_context(people.open_ledger(file))
             for file in (settings.ledger, settings.ledger_archive)
             if file.exists()
         }
-        targets = {each for one in files.values() for each in people.targets_of(one, user)}
-        for one in files.values():
-            people.know(one, targets)
+        targets = {
+            target
+            for connection in files.values()
+            for target in people.targets_of(connection, user)
+        }
+        for connection in files.values():
+            people.register_targets(connection, targets)
         yield files
 
 
@@ -159,43 +170,45 @@ def _hub(settings: Settings) -> Iterator[Any]:
 def _account(user: Any) -> dict[str, Any]:
     servers, tokens = user.orm_spawners.values(), user.api_tokens
     return {
-        **_said(user, "name", "admin", "created", "last_activity"),
+        **_columns_of(user, "name", "admin", "created", "last_activity"),
         "groups": sorted(group.name for group in user.groups),
         "roles": sorted(role.name for role in user.roles),
-        "servers": [_said(one, "name", "started", "last_activity") for one in servers],
-        "tokens": [_said(one, "note", "created", "last_activity") for one in tokens],
+        "servers": [_columns_of(server, "name", "started", "last_activity") for server in servers],
+        "tokens": [_columns_of(token, "note", "created", "last_activity") for token in tokens],
     }
 
 
-def _said(row: Any, *names: str) -> dict[str, Any]:
+def _columns_of(row: Any, *names: str) -> dict[str, Any]:
     return {name: getattr(row, name) for name in names}
 
 
-def _check_holds_nothing(ledger: sqlite3.Connection | None, hub: Any, user: str) -> None:
-    held = people.held_by(ledger, user) if ledger is not None else []
+def _refuse_holder(ledger: sqlite3.Connection | None, hub: Any, user: str) -> None:
+    holdings = people.live_leases_and_tickets(ledger, user) if ledger is not None else []
     account = orm.User.find(hub, user) if hub else None
     servers = account.orm_spawners.values() if account else ()
-    held += [f"server {user}/{one.name}" for one in servers if one.server_id is not None]
-    if held:
+    holdings += [
+        f"server {user}/{server.name}" for server in servers if server.server_id is not None
+    ]
+    if holdings:
         raise StartError(
-            f"{user} still has {', '.join(held)}: start the lab, stop the server, wait until the "
-            "lease is over, and stop the lab again. Nothing was changed."
+            f"{user} still has {', '.join(holdings)}: start the lab, stop the server, wait until "
+            "the lease is over, and stop the lab again. Nothing was changed."
         )
 
 
-def _rewrite(file: Path) -> None:
+def _vacuum(file: Path) -> None:
     """Leave nothing of what was there in free pages or in a log beside the file."""
     with closing(sqlite3.connect(file)) as connection:
         connection.execute("VACUUM")
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
-def _named(settings: Settings, user: str) -> Iterator[str]:
+def _mentions(settings: Settings, user: str) -> Iterator[str]:
     """Where the operator's own files name the person."""
     people_of = {f"course {name}": course.people for name, course in settings.courses.items()}
     people_of["authentication.admins"] = settings.authentication.admins
     people_of["authentication.instructors"] = settings.authentication.instructors
-    yield from (where for where, names in people_of.items() if user in names)
+    yield from (mention for mention, names in people_of.items() if user in names)
 
 
 @contextmanager
@@ -214,33 +227,33 @@ def _home_name(names: HomeNames, hub: Any, user: str) -> str:
     not this person's if it is kept for an account that the hub has: that one was renamed since.
     """
     account = orm.User.find(hub, user) if hub else None
-    if account and (name := names.known(user_id_of(hub, account.id))):
+    if account and (name := names.find_name(user_id_of(hub, account.id))):
         return name
     owner = names.owner(user)
-    return user if owner is None or _is_gone(hub, owner) else ""
+    return user if owner is None or _has_no_account(hub, owner) else ""
 
 
-def _is_gone(hub: Any, user_id: str) -> bool:
+def _has_no_account(hub: Any, user_id: str) -> bool:
     """Whether the hub has no account of this id; without its database nobody can tell."""
     if hub is None:
         return False
     return all(user_id_of(hub, number) != user_id for (number,) in hub.query(orm.User.id))
 
 
-def _told_home(settings: Settings, hub: Any, user: str) -> dict[str, Any]:
+def _home_record(settings: Settings, hub: Any, user: str) -> dict[str, Any]:
     """Where a person's files lie, and for which user id the home's name is kept."""
     if settings.servers.spawner == "slurm":
         return {"where": "on the cluster: the site's"}
     with _home_names(settings) as names:
         name = _home_name(names, hub, user)
-        kept = {"kept_for": names.owner(name)}
+        owner = {"kept_for": names.owner(name)}
     if not name:
         return {}
     if settings.servers.spawner == "docker":
-        return {"volume": home_volume(settings, name), **kept}
+        return {"volume": home_volume(settings, name), **owner}
     folder = settings.homes / folder_name(name)
     files = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
-    return {"folder": str(folder), "bytes": sum(path.stat().st_size for path in files), **kept}
+    return {"folder": str(folder), "bytes": sum(path.stat().st_size for path in files), **owner}
 
 
 def _remove_home(settings: Settings, hub: Any, user: str) -> str:
@@ -276,11 +289,11 @@ def _remove_folder(folder: Path) -> str:
 
 def _check_engine(settings: Settings, engine: str) -> None:
     """On another engine than the lab's a home is not found, or is another lab's of this name."""
-    known = ""
+    lab_engine = ""
     if settings.ledger.exists():
         with closing(sqlite3.connect(settings.ledger)) as ledger:
-            known = ledger.execute("SELECT engine FROM identity").fetchone()[0]
-    if known and engine != known:
+            lab_engine = ledger.execute("SELECT engine FROM identity").fetchone()[0]
+    if lab_engine and engine != lab_engine:
         raise StartError(
             f"the Docker engine at {settings.docker_url} is not the one that has the lab's homes: "
             "set DOCKER_HOST as where the lab is started. Nothing was changed."
@@ -292,7 +305,7 @@ def _remove_volume(settings: Settings, name: str) -> str:
     try:
         with closing(docker.APIClient(base_url=url, timeout=DOCKER_TIMEOUT_S)) as api:
             _check_engine(settings, str(api.info().get("ID")))
-            remove_left(api, settings.lab_id)
+            remove_stale_measurements(api, settings.lab_id)
             api.remove_volume(name)
     except NotFound:
         return ""

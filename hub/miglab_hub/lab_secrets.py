@@ -36,12 +36,12 @@ def make_all(settings: Settings) -> None:
         settings.roster_token,
     ):
         make_token(file)
-    _once(settings.passwords, _passwords)
+    _make_once(settings.passwords, _passwords)
 
 
 def make_token(file: Path) -> None:
     """Make a random secret, unless the file is there."""
-    _once(file, lambda: secrets.token_hex(32) + "\n")
+    _make_once(file, lambda: secrets.token_hex(32) + "\n")
 
 
 def read(file: Path) -> str:
@@ -72,7 +72,7 @@ def _passwords() -> str:
     return f"student {'-'.join(groups)}\n{staff}"
 
 
-def _once(file: Path, text: Callable[[], str]) -> None:
+def _make_once(file: Path, text: Callable[[], str]) -> None:
     """Write a file of ours alone, whole or not at all, unless it is there."""
     if file.exists():
         return

@@ -46,8 +46,8 @@ def groups_after(
     course = course_of(claims, courses)
     if not course:
         return before
-    own = {course, course + ASSISTANTS, course + INSTRUCTORS}
-    return (before - own) | {_group(course, set(claims.get(ROLES) or ()))}
+    course_groups = {course, course + ASSISTANTS, course + INSTRUCTORS}
+    return (before - course_groups) | {_group(course, set(claims.get(ROLES) or ()))}
 
 
 def _group(course: str, roles: set[str]) -> str:
@@ -75,7 +75,7 @@ class CourseLTIAuthenticator(LTI13Authenticator):  # type: ignore[misc]  # base 
 
     async def authenticate(self, handler: Any, data: dict[str, Any] | None = None) -> Any:
         """The person of a launch, with the groups that it gives."""
-        found = await super().authenticate(handler, data)
-        user = handler.find_user(self.normalize_username(found["name"]))
+        account = await super().authenticate(handler, data)
+        user = handler.find_user(self.normalize_username(account["name"]))
         before = {group.name for group in user.groups} if user else set()
-        return {**found, "groups": sorted(groups_after(before, data or {}, self.courses))}
+        return {**account, "groups": sorted(groups_after(before, data or {}, self.courses))}

@@ -17,7 +17,7 @@ NODES = Path("/dev/nvidia-caps")
 _MINOR = re.compile(r"^DeviceFileMinor:\s*(\d+)$", re.MULTILINE)
 
 
-def why_no_rights(capability: Path = CAPABILITY, nodes: Path = NODES) -> str:
+def missing_rights(capability: Path = CAPABILITY, nodes: Path = NODES) -> str:
     """Why what the driver wants opened cannot be; empty if it can.
 
     Args:
@@ -31,10 +31,10 @@ def why_no_rights(capability: Path = CAPABILITY, nodes: Path = NODES) -> str:
     minor = _MINOR.search(text)
     if minor is None:
         return f"{capability} names no device"
-    return _why_not_opened(nodes / f"nvidia-cap{minor[1]}", int(minor[1]))
+    return _open_problem(nodes / f"nvidia-cap{minor[1]}", int(minor[1]))
 
 
-def _why_not_opened(node: Path, minor: int) -> str:
+def _open_problem(node: Path, minor: int) -> str:
     try:
         opened = os.open(node, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from miglab_hub.mig_capability import CAPABILITY, NODES, why_no_rights
+from miglab_hub.mig_capability import CAPABILITY, NODES, missing_rights
 from miglab_pool.worker.health_findings import HealthFinding, fine, wrong
 
 ON_HOST = f"nvidia-modprobe -f {CAPABILITY}"
@@ -15,7 +15,7 @@ def examine_mig_rights(capability: Path = CAPABILITY, nodes: Path = NODES) -> He
         capability: the driver's file about the right to configure.
         nodes: the folder of the capabilities' device nodes.
     """
-    why_not = why_no_rights(capability, nodes)
+    why_not = missing_rights(capability, nodes)
     if not why_not:
         return fine("permissions", "slices can be created and destroyed")
     remedy = (

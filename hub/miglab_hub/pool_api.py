@@ -56,11 +56,11 @@ class PoolApi:
             RefusedError: it refuses; the message is the service's.
         """
         try:
-            asked = {name: value for name, value in query.items() if value not in (None, "")}
-            answer = self._client.request(method, path, json=body, params=asked)
+            params = {name: value for name, value in query.items() if value not in (None, "")}
+            answer = self._client.request(method, path, json=body, params=params)
         except httpx.HTTPError as error:
-            raise self._silent(error) from error
-        return self._said(answer)
+            raise self._silent_error(error) from error
+        return self._parse_answer(answer)
 
     def events(self, path: str) -> Iterator[Any]:
         """What a stream of server-sent events tells, one after the other.
@@ -73,30 +73,30 @@ class PoolApi:
             with self._client.stream("GET", path, timeout=STREAM_TIMEOUT_S) as answer:
                 if answer.is_error:
                     answer.read()
-                    self._said(answer)
+                    self._parse_answer(answer)
                 for line in answer.iter_lines():
                     if line.startswith("data:"):
                         yield json.loads(line.removeprefix("data:"))
         except httpx.HTTPError as error:
-            raise self._silent(error) from error
+            raise self._silent_error(error) from error
         raise SilentError(f"the pool service at {self.url} ended the stream: watch again")
 
-    def _silent(self, error: httpx.HTTPError) -> SilentError:
+    def _silent_error(self, error: httpx.HTTPError) -> SilentError:
         return SilentError(
             f"{self.called} at {self.url} does not answer ({error}): is the lab running?"
         )
 
-    def _said(self, answer: httpx.Response) -> Any:
+    def _parse_answer(self, answer: httpx.Response) -> Any:
         try:
-            said = answer.json()
+            body = answer.json()
         except ValueError:
             raise SilentError(
                 f"{self.url} is not {self.called}: HTTP {answer.status_code}"
             ) from None
         if answer.is_error:
-            message = self.refused + said.get("message", f"HTTP {answer.status_code}")
-            raise RefusedError(message, said.get("reason", ""), answer.status_code)
-        return said
+            message = self.refused + body.get("message", f"HTTP {answer.status_code}")
+            raise RefusedError(message, body.get("reason", ""), answer.status_code)
+        return body
 
 
 def connect(config: Path | None, url: str | None = None, token_file: Path | None = None) -> PoolApi:
@@ -115,14 +115,14 @@ def connect(config: Path | None, url: str | None = None, token_file: Path | None
     if url is not None and token:
         return PoolApi(url, token)
     settings = load(config)
-    why = (
+    origin = (
         f"without --token-file or {TOKEN_VARIABLE}, this lab's secret (--config names another lab)"
     )
-    return PoolApi(url or settings.pool_url, token or _read(settings.pool_secret, why))
+    return PoolApi(url or settings.pool_url, token or _read(settings.pool_secret, origin))
 
 
-def _read(file: Path, what: str) -> str:
+def _read(file: Path, role: str) -> str:
     try:
         return lab_secrets.read(file)
     except OSError as error:
-        raise StartError(f"{what} cannot be read: {file}: {error.strerror}") from error
+        raise StartError(f"{role} cannot be read: {file}: {error.strerror}") from error

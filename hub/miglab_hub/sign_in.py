@@ -8,7 +8,7 @@ from typing import Any
 
 from miglab_hub.errors import SettingsError, StartError
 from miglab_hub.settings.lab_toml import Settings
-from miglab_hub.settings.tables import SHARED_PASSWORD, is_this_machines, who_is_who
+from miglab_hub.settings.tables import SHARED_PASSWORD, is_local_only, unproven_identity
 
 LETS_ALL_IN = "miglab_hub.lti.CourseLTIAuthenticator"  # unless its traits say otherwise
 
@@ -19,14 +19,14 @@ def check_installed(settings: Settings) -> None:
     Raises:
         StartError: it is not, or is no authenticator.
     """
-    wanted = settings.authentication.class_
-    if wanted == SHARED_PASSWORD:
+    class_name = settings.authentication.class_
+    if class_name == SHARED_PASSWORD:
         return
     try:
-        _find(wanted)
+        _import_authenticator(class_name)
     except ImportError as error:
         raise StartError(
-            f"{settings.file}: authentication.class: the authenticator {wanted!r} cannot be "
+            f"{settings.file}: authentication.class: the authenticator {class_name!r} cannot be "
             f"imported ({error}): install its package in the lab's environment, or correct the name"
         ) from error
 
@@ -40,18 +40,18 @@ def check_identity(settings: Settings) -> None:
         SettingsError: they do not, by whatever name the authenticator goes, and nobody has accepted
             what follows from that.
     """
-    wanted = settings.authentication
-    if is_this_machines(settings.lab) or settings.accept_risk.anyone_can_be_any_student:
+    authentication = settings.authentication
+    if is_local_only(settings.lab) or settings.accept_risk.anyone_can_be_any_student:
         return
     try:
-        found = _find(wanted.class_)
+        authenticator = _import_authenticator(authentication.class_)
     except ImportError:
         return
-    if _checks_nobody(found):
-        raise SettingsError(f"{settings.file}: {who_is_who(wanted.class_)}")
+    if _accepts_anybody(authenticator):
+        raise SettingsError(f"{settings.file}: {unproven_identity(authentication.class_)}")
 
 
-def _find(name: str) -> Any:
+def _import_authenticator(name: str) -> Any:
     """The class of an authenticator, as JupyterHub finds it: by entry point or import path.
 
     Raises:
@@ -68,7 +68,7 @@ def _find(name: str) -> Any:
         raise ImportError(str(error)) from error
 
 
-def _checks_nobody(authenticator: Any) -> bool:
+def _accepts_anybody(authenticator: Any) -> bool:
     from jupyterhub.auth import DummyAuthenticator, NullAuthenticator
     from jupyterhub.authenticators.shared import SharedPasswordAuthenticator
 
@@ -76,17 +76,17 @@ def _checks_nobody(authenticator: Any) -> bool:
     return issubclass(authenticator, nobody)
 
 
-def open_to_all(settings: Settings) -> str:
+def open_sign_in_notice(settings: Settings) -> str:
     """Who may take slices without being in a course, as a sentence; empty if nobody may."""
-    wanted, course = settings.authentication, settings.servers.default_course
-    said = {"allow_all": wanted.class_ == LETS_ALL_IN}
-    for traits in wanted.config.values():
-        said |= traits
+    authentication, course = settings.authentication, settings.servers.default_course
+    traits = {"allow_all": authentication.class_ == LETS_ALL_IN}
+    for class_traits in authentication.config.values():
+        traits |= class_traits
     slices = [shape for shape in settings.courses[course].shapes if shape != "cpu"]
-    if wanted.class_ == SHARED_PASSWORD or not said["allow_all"] or not slices:
+    if authentication.class_ == SHARED_PASSWORD or not traits["allow_all"] or not slices:
         return ""
     return (
-        f"allow_all: everybody whom {wanted.class_} signs in may take slices "
+        f"allow_all: everybody whom {authentication.class_} signs in may take slices "
         f"({', '.join(slices)}), in the course {course!r} (servers.default_course); to give "
         f'slices only to the people of your courses, set courses.{course}.shapes = ["cpu"]'
     )

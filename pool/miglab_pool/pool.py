@@ -157,7 +157,10 @@ class Pool:
         Every ticket that ever ended is read from the ledger's file, for which nobody waits.
         """
         with self.store.lock:
-            found = [*invariants.check(self.store), *unkept_reservations(self.store.view())]
+            found = [
+                *invariants.find_contradictions(self.store),
+                *unkept_reservations(self.store.view()),
+            ]
         return [*found, *invariants.ended_without_reason(self.store.ledger.path)]
 
     # -- what must be done --------------------------------------------------------------------
@@ -185,8 +188,8 @@ class Pool:
                     clock_steps.carry_over(self.store, tx, jump.step_s)
             clock.follow()  # only now: a ledger that refuses the write is asked again next turn
             if jump:
-                self.store.begin_anew(jump.step_s)
-                self.worker.begin_anew(jump.step_s)
+                self.store.restart_graces(jump.step_s)
+                self.worker.restart_graces(jump.step_s)
 
     def _note_what_time_changed(self) -> None:
         """Time alone moves the queue: that is a change like any other."""

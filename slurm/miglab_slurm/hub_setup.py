@@ -23,7 +23,7 @@ from miglab_hub.configure import NOTEBOOKS_URL
 from miglab_slurm.job import HANDOVER, JobReport, JobSpawner
 from miglab_slurm.lab import SlurmSettings
 from miglab_spawner import hub_setup
-from miglab_spawner.at_start import at_start
+from miglab_spawner.at_start import call_at_start
 
 ANSWER_S = 25.0
 
@@ -82,7 +82,7 @@ def configure(c: Any, settings: SlurmSettings) -> None:
 
 
 def _add_route(c: Any) -> None:
-    at_start(c, add_route)
+    call_at_start(c, add_route)
 
 
 def add_route(app: Any) -> None:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from miglab_api.offers import CPU
 from miglab_hub.settings.lab_toml import Settings
-from miglab_hub.settings.tables import is_this_machines
+from miglab_hub.settings.tables import is_local_only
 from miglab_slurm.records import hosts_of
 
 Word = Annotated[str, Field(pattern=r"^[\w.@:,/+-]*$", max_length=200)]
@@ -279,7 +279,7 @@ class SlurmSettings(Settings):
         if told := "; ".join(self._slurms_own()):
             raise ValueError(f'servers.spawner is "slurm", and there {told}')
         may_read = self.slurm.run_as or self.accept_risk.students_can_read_secrets
-        if not may_read and not is_this_machines(self.lab):
+        if not may_read and not is_local_only(self.lab):
             raise ValueError(
                 "other machines reach this lab, and with slurm.run_as empty every student's job "
                 "runs as the lab's own account and can read its secrets: let jobs run as the "

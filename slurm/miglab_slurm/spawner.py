@@ -29,7 +29,7 @@ from miglab_slurm.words import AT_LIMIT, SOONER, why_it_ended
 from miglab_spawner.backends import BackendError, PoolClient
 from miglab_spawner.mixin import MIGSpawnerMixin
 from miglab_spawner.pages.spawn_page import is_cpu
-from miglab_spawner.refusals import NotStarted, why_stopped
+from miglab_spawner.refusals import NotStarted, stop_message
 
 TAKING_S = 60.0
 """Who takes an offer in its last second has this long until the new start asks for the job."""
@@ -98,16 +98,16 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
         """Every server is a job, without a GPU as well."""
         return True
 
-    async def granted(self, lease: LeaseView) -> None:
+    async def remember_lease(self, lease: LeaseView) -> None:
         """The job is this server's."""
         self._job = lease.id
         self.reader.hold(self._tickets[lease.id], self)
 
-    async def attended(self, ticket: int) -> TicketView:
+    async def attend_ticket(self, ticket: int) -> TicketView:
         """The ticket when it has changed; a job that reports runs, whatever the last picture."""
         self._ticket = ticket
         waiting = self._wait.ticket if self._wait else None
-        attending = asyncio.ensure_future(super().attended(ticket))
+        attending = asyncio.ensure_future(super().attend_ticket(ticket))
         reported = asyncio.ensure_future(self._report_of(ticket))
         try:
             await asyncio.wait({attending, reported}, return_when=asyncio.FIRST_COMPLETED)
@@ -142,7 +142,7 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
             self.reader.disown(self._tickets[self._ticket])
             self.reader.refresh()
 
-    def held(self) -> dict[str, Any]:
+    def saved_grant(self) -> dict[str, Any]:
         """The job, and the one that waits meanwhile."""
         if not self._job:
             return {}
@@ -153,14 +153,14 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
             "tickets": {str(number): self._tickets[number] for number in numbers},
         }
 
-    def restore(self, held: Mapping[str, Any]) -> None:
+    def restore_grant(self, held: Mapping[str, Any]) -> None:
         """The jobs, from before the hub's end."""
         self._job, self._kept = int(held.get("job", 0)), int(held.get("kept", 0))
         tickets = held.get("tickets", {})
         self._tickets = {int(number): str(ticket) for number, ticket in tickets.items()}
         self._serving = self._tickets.get(self._job, "")
 
-    def why_not_renamed(self) -> str:
+    def rename_refusal(self) -> str:
         """Jobs are found by their user's name: under another one, nobody would find these."""
         return NOT_RENAMED.format(name=self.user.name) if self.active else ""
 
@@ -179,8 +179,8 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
         lease = None if self._news else await self._asked_back(job)
         if lease is None:
             return
-        if why := lease.reason if lease.reason in (AT_LIMIT, SOONER) else why_stopped(lease):
-            self.tell_next_time(why)
+        if why := lease.reason if lease.reason in (AT_LIMIT, SOONER) else stop_message(lease):
+            self.show_on_next_spawn_page(why)
 
     async def _asked_back(self, job: int) -> LeaseView | None:
         """A job as somebody asked for it back; None if nobody did, or the number is another's."""
@@ -200,7 +200,7 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
         if job is not None and shape is not None:
             said = why_it_ended(job.state, shape.time_limit_min)
             if said and said != self._news:
-                self.tell_next_time(said)
+                self.show_on_next_spawn_page(said)
 
     def get_env(self) -> dict[str, str]:
         """The environment of every server, and its job."""
@@ -240,14 +240,14 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
         self._is_given_back = False
         await super()._get_slices()
         if not self._job:  # the student goes on without a GPU: that is a job as well
-            self._kept = (self._wait.kept if self._wait else None) or 0
+            self._kept = (self._wait.background_ticket if self._wait else None) or 0
             if self._kept in self._tickets:
                 self.reader.hold(self._tickets[self._kept], self)
             without = self._request_for(CPU)
             ticket = await self._patiently(lambda: self.backend.request(without))
             lease = await self._lease_for(ticket)
             if lease is not None:
-                await self.granted(lease)
+                await self.remember_lease(lease)
 
     def _home_of(self, account: struct_passwd) -> str:
         """The folder in which the server starts."""

@@ -16,7 +16,7 @@ Addition = Callable[[Any], None]
 _init_internal_ssl = JupyterHub.init_internal_ssl
 
 
-def at_start(c: Any, addition: Addition) -> None:
+def call_at_start(c: Any, addition: Addition) -> None:
     """Call ``addition(app)`` when the hub starts, before it opens its database.
 
     Args:
@@ -26,11 +26,11 @@ def at_start(c: Any, addition: Addition) -> None:
     additions = c[SECTION].setdefault("additions", [])
     if addition not in additions:
         additions.append(addition)
-    JupyterHub.init_internal_ssl = _with_additions
+    JupyterHub.init_internal_ssl = _init_with_additions
 
 
-def _with_additions(app: Any) -> None:
-    """JupyterHub's first step after its configuration, in 5.5 as in 6.1; it has no hook there."""
+def _init_with_additions(app: Any) -> None:
+    """Run the additions before JupyterHub's first step after its configuration (5.5 and 6.1)."""
     for addition in app.config[SECTION].get("additions", ()):
         addition(app)
     _init_internal_ssl(app)

@@ -42,11 +42,11 @@ class BackendUnreachable(BackendError):
 
 
 class BackendMisunderstood(BackendError):
-    """An answer that cannot be read: another version, or something else altogether."""
+    """The answer cannot be read: another version, or another program."""
 
 
 class RefusedByBackend(BackendError):
-    """The backend's no.
+    """The backend refuses a request.
 
     Attributes:
         reason: a short word for machines.
@@ -68,7 +68,7 @@ class Backend(Protocol):
         """Ask for a shape: a new ticket, or the one there is."""
 
     async def attend(self, ticket: int, wait_s: float) -> TicketView:
-        """Attend a ticket: answers when its state or position changed, or after ``wait_s``."""
+        """Return a ticket when its state or position has changed, or after ``wait_s``."""
 
     async def cancel(self, ticket: int) -> TicketView:
         """Leave the queue."""
@@ -77,13 +77,13 @@ class Backend(Protocol):
         """Take what was offered; taking twice gives the same lease."""
 
     async def server_status(self, user: str, server: str) -> ServerStatus:
-        """What a server holds and waits for; asking keeps its position."""
+        """Return what a server holds and waits for; the request keeps its position."""
 
     async def alternatives(self, ticket: int) -> list[ShapeOffer]:
-        """What who waits could have at once, by leaving the queue."""
+        """Return the shapes that a waiting student could have at once."""
 
     async def offers(self, user: str, courses: Sequence[str]) -> Offers:
-        """What these courses offer a user now; a name that is no course is left out."""
+        """Return what these courses offer a user now; unknown names are left out."""
 
 
 IDLE_S = 5.0  # the pool keeps idle ones for 75 s: who asks must be who closes first
@@ -111,7 +111,7 @@ class PoolRequest:
 
 @dataclass(frozen=True)
 class PoolAnswer:
-    """What came back."""
+    """The answer to a request."""
 
     status: int
     content: bytes
@@ -158,13 +158,13 @@ async def close_connections() -> None:
 
 @atexit.register
 def _close_at_exit() -> None:
-    """When the hub has ended nobody closes them, and aiohttp would log each open session."""
+    """Close the connections when the hub ends, since aiohttp would log each open session."""
     for session in list(_sessions.values()):
         asyncio.run(session.close())
 
 
 def _session() -> aiohttp.ClientSession:
-    """The running loop's; each waiter holds a connection, so their number is not limited."""
+    """Return the running loop's session; connections are not limited, as each waiter holds one."""
     loop = asyncio.get_running_loop()
     if loop not in _sessions or _sessions[loop].closed:
         _sessions[loop] = aiohttp.ClientSession(
@@ -176,7 +176,7 @@ def _session() -> aiohttp.ClientSession:
 
 ANSWER_TIMEOUT_S = 15.0
 RETRY_PAUSES_S = (0.1, 0.3, 1.0)
-OVER = frozenset({LeaseState.RELEASED, LeaseState.EXPIRED})
+ENDED_STATES = frozenset({LeaseState.RELEASED, LeaseState.EXPIRED})
 
 Answer = TypeVar("Answer")
 _TICKET = TypeAdapter(TicketView)
@@ -220,7 +220,7 @@ class PoolClient:
         return await self._call(_TICKET, "POST", "/api/tickets", body=request)
 
     async def attend(self, ticket: int, wait_s: float) -> TicketView:
-        """Attend a ticket: answers when its state or position changed, or after ``wait_s``."""
+        """Return a ticket when its state or position has changed, or after ``wait_s``."""
         path = f"/api/tickets/{ticket}"
         return await self._call(
             _TICKET, "GET", path, params=(("wait_s", f"{wait_s:g}"),), extra_s=wait_s
@@ -235,35 +235,39 @@ class PoolClient:
         return await self._call(_LEASE, "POST", f"/api/tickets/{ticket}/take")
 
     async def lease(self, lease: int) -> LeaseView:
-        """One lease."""
+        """Return one lease."""
         return await self._call(_LEASE, "GET", f"/api/leases/{lease}")
 
     async def leases(self, user: str, server: str) -> list[LeaseView]:
-        """The leases of a server that are not over."""
+        """Return the leases of a server that have not ended."""
         params = (("user", user), ("user_id", self._user_id))
-        found = await self._call(_LEASES, "GET", "/api/leases", params=params)
-        return [lease for lease in found if lease.server == server and lease.state not in OVER]
+        user_leases = await self._call(_LEASES, "GET", "/api/leases", params=params)
+        return [
+            lease
+            for lease in user_leases
+            if lease.server == server and lease.state not in ENDED_STATES
+        ]
 
     async def server_status(self, user: str, server: str) -> ServerStatus:
-        """What a server holds and waits for; asking keeps its position."""
+        """Return what a server holds and waits for; the request keeps its position."""
         params = (("user", user), ("user_id", self._user_id), ("server", server))
         return await self._call(_SERVER_STATUS, "GET", "/api/server", params=params)
 
     async def alternatives(self, ticket: int) -> list[ShapeOffer]:
-        """What who waits could have at once, by leaving the queue."""
+        """Return the shapes that a waiting student could have at once."""
         return await self._call(_SHAPES, "GET", f"/api/tickets/{ticket}/alternatives")
 
     async def attach(
         self, lease: int, generation: int, holder: str, ledger: str = "", server_started: str = ""
     ) -> LeaseView:
-        """The fence: only after this answer may the holder be started."""
+        """Attach a holder to a lease; only after this answer may the holder be started."""
         body = AttachRequest(
             generation=generation, ledger=ledger, holder=holder, server_started=server_started
         )
         return await self._call(_LEASE, "POST", f"/api/leases/{lease}/attach", body=body)
 
-    async def running(self, lease: int, generation: int, ledger: str = "") -> LeaseView:
-        """Tell that the holder was started."""
+    async def report_running(self, lease: int, generation: int, ledger: str = "") -> LeaseView:
+        """Report that the holder was started."""
         body = Fence(generation=generation, ledger=ledger)
         return await self._call(_LEASE, "POST", f"/api/leases/{lease}/running", body=body)
 
@@ -273,7 +277,7 @@ class PoolClient:
         return await self._call(_LEASE, "POST", f"/api/leases/{lease.id}/release", body=body)
 
     async def offers(self, user: str, courses: Sequence[str]) -> Offers:
-        """What these courses offer a user now; a name that is no course is left out."""
+        """Return what these courses offer a user now; unknown names are left out."""
         params = (("user", user), *(("course", course) for course in courses))
         return await self._call(_OFFERS, "GET", "/api/offers", params=params)
 
@@ -298,9 +302,9 @@ class PoolClient:
             params,
             None if body is None else body.model_dump_json().encode(),
         )
-        return _understood(answer, request, await self._sent(request))
+        return _parse_answer(answer, request, await self._send_with_retries(request))
 
-    async def _sent(self, request: PoolRequest) -> PoolAnswer:
+    async def _send_with_retries(self, request: PoolRequest) -> PoolAnswer:
         for pause_s in (*RETRY_PAUSES_S, None):
             try:
                 return await self._send(request)
@@ -324,7 +328,9 @@ class PoolClient:
             ) from error
 
 
-def _understood(expected: TypeAdapter[Answer], request: PoolRequest, answer: PoolAnswer) -> Answer:
+def _parse_answer(
+    expected: TypeAdapter[Answer], request: PoolRequest, answer: PoolAnswer
+) -> Answer:
     if 200 <= answer.status < 300:
         try:
             return expected.validate_json(answer.content)

@@ -32,14 +32,14 @@ from miglab_spawner.slices_missing import SlicesMissing, check_lease
 
 QUEUE, GRANTED, REFUSED = b"q", b"g", b"r"
 MESSAGE, END, FAILED = b"m", b"e", b"f"
-LAST = frozenset({END, FAILED})
+FINAL_KINDS = frozenset({END, FAILED})
 
 RESULT_LIMIT = 16 << 20
 """Bytes that one job may send, all its lines together, and that its order may have."""
 
 
-class TooMuchSaid(Exception):
-    """A job said more than `RESULT_LIMIT`."""
+class OutputTooLarge(Exception):
+    """A job wrote more than `RESULT_LIMIT`."""
 
 
 class RunnerFailed(Exception):
@@ -53,58 +53,58 @@ class SliceRunner(Protocol):
     """
 
     async def create(self) -> str:
-        """Make it without starting anything of a student's; returns the holder's name."""
+        """Create it without starting a student's code; return the holder's name."""
 
     async def start(self) -> None:
         """Start it, once the pool has accepted its holder."""
 
     async def send(self, order: bytes) -> None:
-        """Give it a job: one line."""
+        """Send it a job: one line."""
 
     async def read(self) -> bytes:
-        """The next line, without its end; empty once the runner has ended.
+        """Return the next line, without its newline; empty once the runner has ended.
 
         Raises:
             TooMuchSaid: a line is longer than `RESULT_LIMIT`.
         """
 
     async def end(self) -> None:
-        """End it, whatever it does; already gone is fine."""
+        """End it, whatever it does; nothing happens if it has ended."""
 
 
 async def lines(runner: SliceRunner) -> AsyncIterator[bytes]:
-    """What the runner says, until it has ended.
+    """Yield the runner's output lines until it has ended.
 
     Raises:
         TooMuchSaid: all together are longer than `RESULT_LIMIT`.
     """
-    said = 0
+    total_bytes = 0
     while line := await runner.read():
-        said += len(line)
-        if said > RESULT_LIMIT:
-            raise TooMuchSaid
+        total_bytes += len(line)
+        if total_bytes > RESULT_LIMIT:
+            raise OutputTooLarge
         yield line
 
 
-LINGER_LOOK_S = 1.0  # how soon a lingering runner makes way for whoever waits
-MOST_AT_ONCE = 4  # orders of one server, the running one included
+LINGER_POLL_S = 1.0  # how soon a lingering runner makes way for whoever waits
+MAX_ORDERS = 4  # orders of one server, the running one included
 IN_USE = frozenset({LeaseState.ATTACHED, LeaseState.RUNNING})
 
-Say = Callable[[bytes], Awaitable[None]]
+LineWriter = Callable[[bytes], Awaitable[None]]
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Loan:
-    """What is borrowed, and the runner that has it."""
+    """Borrowed slices, and the runner that holds them."""
 
-    asked: str
+    requested_shape: str
     lease: LeaseView
     runner: SliceRunner
 
     @property
     def has_time(self) -> bool:
-        """Whether another order may be given to it: not once half of the borrow is over.
+        """Whether another order may start: only in the first half of the lease.
 
         Else whoever measures often is cut off in a measurement that a new lease had time for.
         """
@@ -113,7 +113,7 @@ class Loan:
 
 
 class Borrower:
-    """See the module.
+    """Runs one server's measurements, one at a time, on borrowed slices.
 
     Args:
         user_name: how the hub calls the server's user now.
@@ -146,29 +146,31 @@ class Borrower:
         self._ending: asyncio.Task[None] | None = None
         self._next = asyncio.Event()
 
-    async def run(self, shape: str, order: bytes, say: Say) -> None:
-        """Run one job; its lines are said as they come, the last one says how it ended.
+    async def run(self, shape: str, order: bytes, write_line: LineWriter) -> None:
+        """Run one job, and write its lines as they come; the last one says how it ended.
 
         Cancelled, because its student hung up, it ends the runner and gives back what it had.
         """
         if len(order) > RESULT_LIMIT or b"\n" in order:
-            await say(_refused("bad-order", "This job cannot be sent: it is too large."))
+            await write_line(
+                _refusal_line("bad-order", "This job cannot be sent: it is too large.")
+            )
             return
-        if len(self._runs) >= MOST_AT_ONCE:
+        if len(self._runs) >= MAX_ORDERS:
             message = "Several measurements of yours wait already. Let one of them finish first."
-            await say(_refused("too-many-runs", message))
+            await write_line(_refusal_line("too-many-runs", message))
             return
         task = asyncio.current_task()
         assert task is not None
         self._runs.add(task)
         try:
             async with self._turn:
-                await self._run(shape, order, say)
+                await self._run(shape, order, write_line)
         finally:
             self._runs.discard(task)
 
     async def end(self) -> None:
-        """End whatever runs, waits or lingers; the server is gone, or about to."""
+        """End all runs, waiting or lingering ones too, because the server ends."""
         runs = set(self._runs)
         for run in runs:
             run.cancel()
@@ -177,46 +179,46 @@ class Borrower:
         await self._stop_lingering()
         await self._end_loan("the server ended")
 
-    async def _run(self, shape: str, order: bytes, say: Say) -> None:
+    async def _run(self, shape: str, order: bytes, write_line: LineWriter) -> None:
         await self._stop_lingering()
         try:
-            await self._serve(shape, order, say)
-        except (BackendError, RunnerFailed, SlicesMissing, TooMuchSaid) as error:
-            reason, message = await self._why(error)
+            await self._serve(shape, order, write_line)
+        except (BackendError, RunnerFailed, SlicesMissing, OutputTooLarge) as error:
+            reason, message = await self._failure_reason(error)
             await self._end_loan(message)
-            await say(_refused(reason, message))
+            await write_line(_refusal_line(reason, message))
         except BaseException:
             await self._end_loan("the measurement was given up")
             raise
         else:
             self._lingering = asyncio.create_task(self._linger())
 
-    async def _serve(self, shape: str, order: bytes, say: Say) -> None:
-        loan = await self._borrowed(shape, say)
+    async def _serve(self, shape: str, order: bytes, write_line: LineWriter) -> None:
+        loan = await self._obtain_loan(shape, write_line)
         await loan.runner.send(order)
         async for line in lines(loan.runner):
-            await say(line)
-            if line[:1] in LAST:
+            await write_line(line)
+            if line[:1] in FINAL_KINDS:
                 return
         raise RunnerFailed("the runner ended without a word")
 
-    async def _why(self, error: Exception) -> tuple[str, str]:
-        """What a student is told, by a word for machines and in words; the rest is in the log."""
+    async def _failure_reason(self, error: Exception) -> tuple[str, str]:
+        """Return reason and message for the student; log the details."""
         if isinstance(error, RefusedByBackend):
             return error.reason, error.message
         log.warning("%s's measurement: %s %s", self._user_name(), type(error).__name__, error)
         if isinstance(error, SlicesMissing):
-            return error.reason, error.words("Nothing was measured")
+            return error.reason, error.message_for("Nothing was measured")
         if isinstance(error, BackendError):
             return "pool-unreachable", "The GPU pool does not answer. Try again in a minute."
-        if isinstance(error, TooMuchSaid):
+        if isinstance(error, OutputTooLarge):
             message = "The result is larger than 16 MiB: return less, a sum or a sample of it."
             return "too-much", message
-        said = await self._what_the_pool_says()
-        return "runner-ended", said or "The runner ended without a word. Run the cell again."
+        end_reason = await self._lease_end_reason()
+        return "runner-ended", end_reason or "The runner ended without a word. Run the cell again."
 
-    async def _what_the_pool_says(self) -> str:
-        """Why the lease ended, where that is why the runner did."""
+    async def _lease_end_reason(self) -> str:
+        """Return why the lease ended, if that ended the runner; else empty."""
         if self._loan is None:
             return ""
         try:
@@ -228,15 +230,15 @@ class Borrower:
 
     # -- borrowing ----------------------------------------------------------------------------
 
-    async def _borrowed(self, shape: str, say: Say) -> Loan:
-        """The runner for a shape: the one that lingers, or a new one."""
+    async def _obtain_loan(self, shape: str, write_line: LineWriter) -> Loan:
+        """Return the lingering loan of this shape, or a new one."""
         loan = self._loan
-        if loan is not None and loan.asked == shape and loan.has_time:
-            await say(_granted(loan.lease))
+        if loan is not None and loan.requested_shape == shape and loan.has_time:
+            await write_line(_grant_line(loan.lease))
             return loan
         if loan is not None:
             await self._end_loan("another shape is measured next")
-        lease = await self._lease(shape, say)
+        lease = await self._wait_for_lease(shape, write_line)
         check_lease(lease)
         runner = self._make_runner(lease)
         self._loan = loan = Loan(shape, lease, runner)
@@ -245,11 +247,11 @@ class Borrower:
         self._loan = loan = Loan(shape, lease, runner)
         await runner.start()
         with contextlib.suppress(BackendError):  # the pool finds out by itself
-            await self._backend.running(lease.id, lease.generation, lease.ledger)
-        await say(_granted(loan.lease))
+            await self._backend.report_running(lease.id, lease.generation, lease.ledger)
+        await write_line(_grant_line(loan.lease))
         return loan
 
-    async def _lease(self, shape: str, say: Say) -> LeaseView:
+    async def _wait_for_lease(self, shape: str, write_line: LineWriter) -> LeaseView:
         request = TicketRequest(
             user=self._user_name(),
             user_id=self._user_id,
@@ -260,7 +262,7 @@ class Borrower:
         )
         ticket = await self._backend.request(request)
         while ticket.state is TicketState.WAITING:
-            await say(_queue(ticket))
+            await write_line(_queue_line(ticket))
             ticket = await self._backend.attend(ticket.id, ATTEND_S)
         if ticket.state not in (TicketState.OFFERED, TicketState.TAKEN):
             reason = ticket.reason or ticket.state.value
@@ -272,14 +274,14 @@ class Borrower:
     async def _linger(self) -> None:
         """Keep runner and slices for the next order, unless somebody waits for them."""
         until = time.monotonic() + self._linger_s
-        while time.monotonic() < until and not await self._is_wanted():
+        while time.monotonic() < until and not await self._is_lease_needed():
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._next.wait(), min(LINGER_LOOK_S, self._linger_s))
+                await asyncio.wait_for(self._next.wait(), min(LINGER_POLL_S, self._linger_s))
                 return
         await self._give_back("measured")
 
-    async def _is_wanted(self) -> bool:
-        """Whether somebody waits for what lingers, or it is over; unknown is neither."""
+    async def _is_lease_needed(self) -> bool:
+        """Whether somebody waits for the lingering slices, or the lease is over."""
         if self._loan is None:
             return True
         try:
@@ -289,7 +291,7 @@ class Borrower:
         return lease.others_wait > 0 or lease.state not in IN_USE
 
     async def _stop_lingering(self) -> None:
-        """The next order is here; what is being given back already is first."""
+        """Stop lingering, since an order has come; finish a release that has begun."""
         self._next.set()
         for task in (self._lingering, self._ending):
             if task is not None:
@@ -298,7 +300,7 @@ class Borrower:
         self._lingering = self._ending = None
 
     async def _end_loan(self, reason: str) -> None:
-        """Give back to the end, also where whoever waits for it goes."""
+        """Give everything back, even if the caller is cancelled meanwhile."""
         self._ending = asyncio.create_task(self._give_back(reason))
         await asyncio.shield(self._ending)
 
@@ -318,27 +320,27 @@ class Borrower:
             log.warning("%s's borrowed slices lapse by themselves: %s", self._user_name(), error)
 
 
-def _queue(ticket: TicketView) -> bytes:
+def _queue_line(ticket: TicketView) -> bytes:
     estimate, position = ticket.estimate, ticket.position
-    said: dict[str, Any] = {
+    queue_news: dict[str, Any] = {
         "shape": ticket.shape,
         "ahead": None if position is None else position - 1,
         "likely_s": None if estimate is None else estimate.likely_s,
         "high_s": None if estimate is None else estimate.high_s,
     }
-    return QUEUE + json.dumps(said).encode()
+    return QUEUE + json.dumps(queue_news).encode()
 
 
-def _refused(reason: str, message: str) -> bytes:
-    """Why there is no result, as the last line of a run."""
+def _refusal_line(reason: str, message: str) -> bytes:
+    """Return the last line of a run without a result: why there is none."""
     return REFUSED + json.dumps({"reason": reason, "message": message}).encode()
 
 
-def _granted(lease: LeaseView) -> bytes:
-    said = {
+def _grant_line(lease: LeaseView) -> bytes:
+    grant_news = {
         "shape": lease.shape,
         "slices": list(lease.uuids),
         "lease": str(lease.id),
         "runner": lease.holder.partition(":")[2][:12],
     }
-    return GRANTED + json.dumps(said).encode()
+    return GRANTED + json.dumps(grant_news).encode()

@@ -4,87 +4,57 @@ Created, then attached, then started: the container's id is the holder.  Without
 is DockerSpawner's: configuration, images, volumes, named servers, state, user options, ``remove``;
 except that its Docker calls have more than one thread, and the container no GPU and some limits.
 
-It is longer than most modules, because one class is a container's whole life.
+docker_engine.py has the calls of the engine, docker_networks.py the networks.
 """
 
-import asyncio
 import inspect
-import math
 import os
-import time
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
-from typing import Any, TypeVar
+from typing import Any
 
 from docker.errors import APIError  # noqa: TID251 - one of the rooms that talk to Docker
 from dockerspawner import DockerSpawner
-from traitlets import Bool, Float, Int, List, Unicode, default
+from traitlets import Bool, Float, List, Unicode
 
-from miglab_api.engine import driver_for
-from miglab_api.holders import kill_processes_of
+from miglab_api.engine import gpu_driver_name
 from miglab_api.leases import LeaseView
 from miglab_spawner import home_size
 from miglab_spawner.borrower import SliceRunner
-from miglab_spawner.containers import networks
 from miglab_spawner.containers.container_runner import COMMAND, ENGINE_ERRORS, ContainerRunner
-from miglab_spawner.containers.gpu_handover import check_container, look_thread
-from miglab_spawner.containers.home_volume import home_of, volume_use
+from miglab_spawner.containers.gpu_handover import check_container, listing_thread
+from miglab_spawner.containers.home_volume import home_directory, measure_volume
 from miglab_spawner.containers.host_config import (
     ContainerLimits,
     SavedLease,
     container_holder,
     container_of,
+    escape_braces,
     from_labels,
     gpu_environment,
     hard_host_config,
     limits_of,
-    literal,
     soft_host_config,
     to_labels,
 )
-from miglab_spawner.containers.server_labels import ServerLabels, labels_of
+from miglab_spawner.containers.server_labels import labels_of
 from miglab_spawner.containers.turns import StartTurns
+from miglab_spawner.docker_engine import BUSY
+from miglab_spawner.docker_networks import ServerNetworks
 from miglab_spawner.pool_leases import PoolSpawnerMixin
-from miglab_spawner.refusals import NotStarted, why_container_ended
+from miglab_spawner.refusals import NotStarted, container_end_message
 from miglab_spawner.slices_missing import SlicesMissing
 
-_GONE = 404
-_BUSY = 409
-_PAUSE_S = 0.2
 _STARTS = StartTurns(max(1, (os.cpu_count() or 1) // 2), longest_s=3.0, longest_wait_s=45.0)
-_MEASURES = 4
-_REMOVAL_TRIES = 100
-_SWEEP_S = 600.0
-
-Answer = TypeVar("Answer")
 
 
-@cache
-def _threads(name: str, count: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(count, name)
-
-
-def _plain_table(extra: Any) -> dict[str, Any]:
-    """What a site adds, where it is a table and no function."""
+def _table_or_empty(extra: Any) -> dict[str, Any]:
+    """Return a site's additions; empty where they are a function and not a table."""
     return dict(extra) if isinstance(extra, Mapping) else {}
 
 
-class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
+class MIGDockerSpawner(PoolSpawnerMixin, ServerNetworks, DockerSpawner):
     """DockerSpawner with MIG slices; ``c.JupyterHub.spawner_class = "mig-docker"``."""
-
-    docker_workers = Int(
-        16,
-        min=1,
-        help="""How many calls to the Docker engine may run at once, for all users together.
-
-        DockerSpawner has only one thread, so a ten-second `docker stop` would delay everybody.
-        Starts of containers also take turns: at most half as many at once as the hub's machine has
-        cores, and at least one.  A start that takes longer than 3 s lets the next one begin, and
-        none waits for longer than 45 s.
-        """,
-    ).tag(config=True)
 
     harden = Bool(
         True,
@@ -128,14 +98,6 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
         """,
     ).tag(config=True)
 
-    network_per_server = Bool(
-        False,
-        help="""Give each server a Docker network of its own, created at start and removed at stop.
-
-        This is for a hub that runs in a container itself; `network_name` is then not used.
-        """,
-    ).tag(config=True)
-
     runner_cmd = List(
         Unicode(),
         COMMAND,
@@ -145,128 +107,109 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
         """,
     ).tag(config=True)
 
-    joined_containers = List(
-        Unicode(),
-        help="""Containers that join each server's network under their own names: hub and proxy.
-
-        Used only with `network_per_server`.
-        """,
-    ).tag(config=True)
-
     object_id: str
-    _has_said_remove = False
-    _networks_swept_at = -math.inf
-    _checked_networks: set[str] = set()  # noqa: RUF012 - one for the process, as the client is
+    _has_logged_remove = False
     _configured_remove: bool | None = None
 
     @property
-    def executor(self) -> ThreadPoolExecutor:
-        """The Docker threads, one set for all users."""
-        return _threads("docker", self.docker_workers)
-
-    @property
     def escaped_name(self) -> str:
-        """What ``{username}`` stands for in the names of volumes and containers.
+        """Return what ``{username}`` stands for in the names of volumes and containers.
 
         As DockerSpawner, but of the home's name: that of the user may be another's by now.
         """
         return str(self.escape(self.home_name))
 
-    @property
-    def measuring(self) -> ThreadPoolExecutor:
-        """Threads in which homes are measured: that may take long, and delays nothing else."""
-        return _threads("homes", _MEASURES)
-
-    @default("client_kwargs")
-    def _connections_for_all_workers(self) -> dict[str, Any]:
-        return {"max_pool_size": self.docker_workers}
-
     # The spawn page: DockerSpawner's own choice of an image stays.
 
     def read_form(self, formdata: Mapping[str, list[str]]) -> dict[str, Any]:
-        """The choice of a shape, and DockerSpawner's of an image."""
+        """Return the options of a form: the shape, and the image that DockerSpawner offers."""
         options = dict(DockerSpawner._default_options_from_form(self)(formdata))
         return {**options, **super().read_form(formdata)}
 
-    async def form_of_base(self) -> str:
-        """DockerSpawner's image form, where there is more than one image."""
+    async def base_form(self) -> str:
+        """Return DockerSpawner's form for choosing an image, where there are several."""
         return str(DockerSpawner._default_options_form(self))
 
-    async def home_use(self) -> home_size.HomeUse | None:
-        """Of the home volume; an engine that starts no container is no reason to refuse a start."""
-        if not self._keeps_home:
+    async def measure_home(self) -> home_size.HomeUse | None:
+        """Measure the home volume; an engine that cannot measure it is no reason to refuse."""
+        if not self._has_home_volume:
             return home_size.HomeUse()
         volume = self.format_volume_name(self.home_volume, self)
-        asked = (self.image, volume, self.lab_id, self.home_gib)
+        measurement = (self.image, volume, self.lab_id, self.home_gib)
         try:
-            return await self._with_engine(volume_use, *asked, executor=self.measuring)
+            return await self._with_engine(
+                measure_volume, *measurement, executor=self.measurement_threads
+            )
         except ENGINE_ERRORS as error:
             self.log.warning("The home %s was not measured: %s", volume, error)
             return home_size.HomeUse()
 
     @property
-    def _keeps_home(self) -> bool:
-        """Whether the home is our volume: the site names no storage, and switched it not off."""
+    def _has_home_volume(self) -> bool:
+        """Whether the home is a volume of ours: the site names no storage of its own."""
         return bool(self.home_volume) and not self.volumes and not self.mounts
 
     # Attach, then start.
 
     async def start(self) -> Any:
-        """As the mixin; what the engine raises is told in words."""
+        """Start as the mixin does, and explain errors of the engine to the student."""
         try:
             return await super().start()
         except ENGINE_ERRORS as error:
-            said = getattr(error, "explanation", None) or error
+            explanation = getattr(error, "explanation", None) or error
             message = (
                 "Docker could not start your server. Try again; if it stays so, tell your "
-                f"instructor: {said}"
+                f"instructor: {explanation}"
             )
             error.jupyterhub_message = message  # type: ignore[union-attr]  # JupyterHub shows it
             raise
 
     async def keep_home_name(self) -> None:
-        """As the mixin; the container that is made now goes by it as well."""
+        """Keep the name as the mixin does, and name the next container after it."""
         await super().keep_home_name()
         if not self.object_id:
             self.object_name = self._object_name_default()
 
     async def prepare(self) -> None:
-        """Clear a leftover that has, or must not have, a slice, or never ran; ready the network.
+        """Remove a leftover container whose slices are not this start's, and prepare the network.
 
-        What goes under the server's name and is not marked as this server's is left alone.
+        A leftover that never ran is removed as well.  A container of the server's name without the
+        server's labels is left alone.
         """
         leftover = await self._inspect(self.object_name)
         if leftover is None or leftover["Id"] != self.object_id:
             self.object_id = ""
-        if leftover is not None and self._labels.mark_server(labels_of(leftover)):
+        if leftover is not None and self._labels.matches_server(labels_of(leftover)):
             had = from_labels(self.lab_id, labels_of(leftover))
             has_run = leftover["State"]["Status"] != "created"
             if had is not None or self.grant is not None or not has_run:
                 await self._remove_leftover(leftover)
         if self.grant is not None:
-            self._remove_always()
-        await self._ready_network()
+            self._force_removal()
+        await self._prepare_network()
 
     async def _remove_leftover(self, leftover: dict[str, Any]) -> None:
         self.log.warning("Removing %s, left over", self.object_name)
         await self._remove(leftover["Id"])
-        await self._end_forgotten(leftover["Id"])
+        await self._end_orphaned_processes(leftover["Id"])
         self.object_id = ""
 
     async def create_object(self) -> Any:
-        """As DockerSpawner, with slices, labels, limits and hardening added."""
-        site_create = await self._resolved(self.extra_create_kwargs)
-        site_host = await self._resolved(self.extra_host_config)
-        own_labels = literal(self._labels.written())
+        """Create the container as DockerSpawner does, with slices, labels, limits and hardening."""
+        site_create = await self._evaluate(self.extra_create_kwargs)
+        site_host = await self._evaluate(self.extra_host_config)
+        own_labels = escape_braces(self._labels.as_labels())
         create = {**site_create, "labels": {**site_create.get("labels", {}), **own_labels}}
         hard = hard_host_config(self.grant, await self._hook_driver())
-        host = {**self._soft(self.limits, site_host), **literal(hard)}
+        host = {**self._soft_host_config(self.limits, site_host), **escape_braces(hard)}
         home = await self._find_home()
-        with self._traits_set(extra_create_kwargs=create, extra_host_config=host, home_dir=home):
-            return await self._create_by_name()
+        with self._temporary_traits(
+            extra_create_kwargs=create, extra_host_config=host, home_dir=home
+        ):
+            return await self._create_container()
 
-    async def _create_by_name(self) -> Any:
-        """As DockerSpawner; a leftover of this server gives way, anything else keeps the name.
+    async def _create_container(self) -> Any:
+        """Create the container; a leftover of this server is removed if it has the name.
 
         Raises:
             NotStarted: the name is taken by a container that is not this server's.
@@ -274,29 +217,16 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
         try:
             return await super().create_object()
         except APIError as error:
-            other = await self._inspect(self.object_name) if error.status_code == _BUSY else None
+            other = await self._inspect(self.object_name) if error.status_code == BUSY else None
             if other is None:
                 raise
-            if not self._labels.mark_server(labels_of(other)):
-                raise self._name_taken("container", self.object_name) from error
+            if not self._labels.matches_server(labels_of(other)):
+                raise self._name_taken_error("container", self.object_name) from error
             await self._remove_leftover(other)
         return await super().create_object()
 
-    def _name_taken(self, kind: str, name: str) -> NotStarted:
-        self.log.error(
-            "The %s %s was not made for this server, so it is left alone. Remove or rename it, or "
-            "set c.MIGDockerSpawner.name_template to names that nobody else uses.",
-            kind,
-            name,
-        )
-        return NotStarted(
-            "Your server was not started, because something else on the host goes by its name. "
-            "Your files are kept. Tell your instructor; the hub's log says what to do.",
-            reason="name-taken",
-        )
-
     async def start_object(self) -> None:
-        """The fence, then the start, then a look whether the slices are there."""
+        """Attach the container to its lease, start it, and check that it has its slices."""
         await self.attach(container_holder(self.container_id))
         async with _STARTS.turn():
             await super().start_object()
@@ -304,53 +234,54 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
         await self.announce_running()
 
     async def _hook_driver(self) -> str:
-        """What the engine calls NVIDIA's hook today: since the last start it may be a newer one."""
+        """Return the name by which the engine knows NVIDIA's hook; an upgrade may change it."""
         if self.grant is None:
             return ""
-        return driver_for(str((await self.docker("version"))["Version"]))
+        return gpu_driver_name(str((await self.docker("version"))["Version"]))
 
     async def _check_slices(self) -> None:
-        """While the server itself starts up.
+        """Check that the container has its slices, while the server itself starts up.
 
         Raises:
             NotStarted: the container has not exactly the slices of the lease, or nobody can tell.
         """
         if self.grant is None:
             return
-        own = (self.container_id, self.grant.uuids)
         try:
-            with look_thread() as thread:
-                await self._with_engine(check_container, *own, executor=thread)
+            with listing_thread() as thread:
+                await self._with_engine(
+                    check_container, self.container_id, self.grant.uuids, executor=thread
+                )
         except SlicesMissing as missing:
-            raise self._without_slices(missing) from None
+            raise self._slices_missing(missing) from None
 
     def get_env(self) -> dict[str, str]:
-        """DockerSpawner's environment, what the server holds, and no GPU but that."""
+        """Return DockerSpawner's environment, with the leased GPUs and no others."""
         env = gpu_environment(super().get_env(), self.grant)
         if self.harden:
-            limits = self._as_site(self.limits, _plain_table(self.extra_host_config))
+            limits = self._with_site_limits(self.limits, _table_or_empty(self.extra_host_config))
             env["MEM_LIMIT"], env["CPU_LIMIT"] = str(limits.mem_bytes), str(limits.cpus)
         return env
 
     @property
     def volume_binds(self) -> dict[str, dict[str, str]]:
-        """DockerSpawner's, or the home volume where the site names no storage."""
+        """Return DockerSpawner's binds, and the home volume where the site names no storage."""
         binds: dict[str, dict[str, str]] = super().volume_binds
-        if self._keeps_home:
+        if self._has_home_volume:
             volume = self.format_volume_name(self.home_volume, self)
             binds[volume] = {"bind": self.home_dir, "mode": "rw"}
         return binds
 
     async def _find_home(self) -> str:
-        """Where the home volume belongs in a container of this image.
+        """Return where the home volume is mounted in a container of this image.
 
         Raises:
             NotStarted: nobody knows, and what students write elsewhere ends with the container.
         """
-        if self.home_dir or not self._keeps_home:
+        if self.home_dir or not self._has_home_volume:
             return str(self.home_dir)
         image = await self.docker("inspect_image", self.image)
-        home = home_of(image["Config"], self.get_env())
+        home = home_directory(image["Config"], self.get_env())
         if not home:
             raise NotStarted(
                 "Your server was not started, because your files would be lost at its end: the "
@@ -363,7 +294,7 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
     # Its end.
 
     async def poll(self) -> Any:
-        """As DockerSpawner; with a lease, an engine that does not answer properly means: alive."""
+        """Poll as DockerSpawner does; with a lease, an error of the engine means: alive."""
         try:
             return await super().poll()
         except ENGINE_ERRORS as error:
@@ -373,7 +304,7 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
             return None
 
     async def get_object(self) -> Any:
-        """As DockerSpawner, but what only goes by the server's name is not the server.
+        """Return the server's container as DockerSpawner does, but never one by its name alone.
 
         With a lease, only Docker's 404 means gone: DockerSpawner reads an HTTP 500 as gone as well,
         and forgets the id.
@@ -390,8 +321,8 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
             return None
         self.object_id = container["Id"]
         if self.grant is None and (had := from_labels(self.lab_id, labels_of(container))):
-            self.adopt(had, container_holder(container["Id"]))
-            self._remove_always()
+            self.take_over_lease(had, container_holder(container["Id"]))
+            self._force_removal()
         return container
 
     def _is_server(self, container: Mapping[str, Any], expected_id: str) -> bool:
@@ -403,43 +334,43 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
         if expected_id:
             return bool(container["Id"] == expected_id)
         labels = labels_of(container)
-        return self._labels.mark_lease(labels) or (
-            self.grant is None and self._labels.mark_server(labels)
+        return self._labels.matches_lease(labels) or (
+            self.grant is None and self._labels.matches_server(labels)
         )
 
     async def stop(self, now: bool = False) -> None:
-        """As DockerSpawner; nothing to do where nothing was created."""
+        """Stop as DockerSpawner does; do nothing if no container was created."""
         if self.object_id or await self.get_object():
             await super().stop(now)
             await self._drop_network()
 
     async def remove_object(self) -> None:
-        """As DockerSpawner; with a lease, also one that still runs, and not before it is gone."""
+        """Remove the container; with a lease also a running one, and wait until it is gone."""
         if self.grant is None:
             await super().remove_object()
-            await self._end_forgotten(self.object_id)
+            await self._end_orphaned_processes(self.object_id)
         else:
             await self._remove(self.object_id)
 
     async def end_holder(self, holder: str) -> None:
         """Read why the container ended, stop it if it runs, remove it."""
-        container = container_of(holder)
-        if not container:
+        container_id = container_of(holder)
+        if not container_id:
             return
         try:
-            found = await self._inspect(container)
-            if found is not None:
-                memory = found["HostConfig"].get("Memory") or self.limits.mem_bytes
-                if news := why_container_ended(found["State"], memory):
-                    self.tell_next_time(news)
-                await self.docker("stop", container)
-                await self._remove(container)
+            inspected = await self._inspect(container_id)
+            if inspected is not None:
+                memory = inspected["HostConfig"].get("Memory") or self.limits.mem_bytes
+                if news := container_end_message(inspected["State"], memory):
+                    self.show_on_next_spawn_page(news)
+                await self.docker("stop", container_id)
+                await self._remove(container_id)
             await self._drop_network()
         except ENGINE_ERRORS as error:
             self.log.warning("Could not end %s; the pool will look: %s", holder, error)
 
     async def run_post_stop_hook(self) -> None:
-        """As the mixin; then ``remove`` is the site's again."""
+        """Run the hook as the mixin does, then restore the site's ``remove``."""
         try:
             await super().run_post_stop_hook()
         finally:
@@ -447,88 +378,63 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
                 self.remove, self._configured_remove = self._configured_remove, None
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """As DockerSpawner; a server with a lease will be removed."""
+        """Load the state; a container with a lease will be removed after its end."""
         super().load_state(state)
         if self.grant is not None:
-            self._remove_always()
+            self._force_removal()
 
     # What its measurements borrow.
 
     def make_runner(self, lease: LeaseView) -> SliceRunner:
-        """A container of the same image, limits and hardening, without network, home and token."""
-        loan = SavedLease.of(lease)
+        """Return a runner: a container like the server's, without network, home and token."""
+        loan = SavedLease.from_lease(lease)
         # The site's own additions, where they are plain tables: a function is for a server.
         extras = (self.extra_create_kwargs, self.extra_host_config)
-        create, host = map(_plain_table, extras)
+        create, host = map(_table_or_empty, extras)
         return ContainerRunner(
             self.client,
             image=self.image,
             name=f"{self.object_name}-run-{lease.id}",
             labels=to_labels(self.lab_id, loan),
             env=gpu_environment(self.runner_env(lease), loan),
-            host_config=self._soft(limits_of(lease.shape, self.shape_limits), host),
+            host_config=self._soft_host_config(limits_of(lease.shape, self.shape_limits), host),
             grant=loan,
             command=self.runner_cmd,
             user=create.get("user"),
         )
 
-    # Small things.
+    # The site's settings, and ours.
 
-    async def _inspect(self, name: str) -> dict[str, Any] | None:
-        """The container, or None for Docker's 404; every other answer raises."""
-        try:
-            found: dict[str, Any] = await self.docker("inspect_container", name)
-        except APIError as error:
-            if error.status_code != _GONE:
-                raise
-            return None
-        return found
-
-    async def _remove(self, container: str) -> None:
-        """Remove a container, running or not, and wait until it is gone."""
-        for left in reversed(range(_REMOVAL_TRIES)):
-            try:
-                await self.docker("remove_container", container, v=True, force=True)
-            except APIError as error:
-                if error.status_code == _GONE:
-                    return
-                if error.status_code != _BUSY or not left:
-                    raise
-                await asyncio.sleep(_PAUSE_S)  # someone else is removing it
-            else:
-                return
-
-    async def _end_forgotten(self, container: str) -> None:
-        """End what the engine may have forgotten of it; with a lease the pool sees to that."""
-        holder = container_holder(container)
-        await asyncio.wrap_future(self.executor.submit(kill_processes_of, holder))
-
-    def _remove_always(self) -> None:
-        """A stopped container would start again with its old slice."""
+    def _force_removal(self) -> None:
+        """Set ``remove``: a stopped container would start again with its old slice."""
         if self.remove:
             return
         self._configured_remove, self.remove = False, True
-        if not MIGDockerSpawner._has_said_remove:
-            MIGDockerSpawner._has_said_remove = True
+        if not MIGDockerSpawner._has_logged_remove:
+            MIGDockerSpawner._has_logged_remove = True
             self.log.info("Containers with a lease are always removed; `remove` is for the others")
 
-    def _as_site(self, limits: ContainerLimits, host: Mapping[str, Any]) -> ContainerLimits:
-        return limits.as_site(host, mem_limit=self.mem_limit, cpu_limit=self.cpu_limit)
+    def _with_site_limits(
+        self, limits: ContainerLimits, host: Mapping[str, Any]
+    ) -> ContainerLimits:
+        return limits.with_site_limits(host, mem_limit=self.mem_limit, cpu_limit=self.cpu_limit)
 
-    def _soft(self, limits: ContainerLimits, site_host: Mapping[str, Any]) -> dict[str, Any]:
-        """The site's host configuration over ours, if we harden at all."""
+    def _soft_host_config(
+        self, limits: ContainerLimits, site_host: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Return our limits and hardening, overridden by the site's host configuration."""
         if not self.harden:
             return dict(site_host)
-        limits = self._as_site(limits, site_host)
+        limits = self._with_site_limits(limits, site_host)
         return soft_host_config(limits, site_host, disk_gib=self.disk_gib)
 
-    async def _resolved(self, extra: Any) -> dict[str, Any]:
+    async def _evaluate(self, extra: Any) -> dict[str, Any]:
         value = self._eval_if_callable(extra)
         return dict(await value if inspect.isawaitable(value) else value)
 
     @contextmanager
-    def _traits_set(self, **values: Any) -> Iterator[None]:
-        """These traits for the time of a call; DockerSpawner reads them and nothing else does."""
+    def _temporary_traits(self, **values: Any) -> Iterator[None]:
+        """Set traits for the time of a call, in which DockerSpawner reads them."""
         before = {name: getattr(self, name) for name in values}
         for name, value in values.items():
             setattr(self, name, value)
@@ -537,70 +443,3 @@ class MIGDockerSpawner(PoolSpawnerMixin, DockerSpawner):
         finally:
             for name, value in before.items():
                 setattr(self, name, value)
-
-    async def _with_engine(
-        self,
-        call: Callable[..., Answer],
-        *args: Any,
-        executor: ThreadPoolExecutor | None = None,
-    ) -> Answer:
-        """Call with a client of the engine, in a thread: to make one asks the engine as well."""
-        loop = asyncio.get_running_loop()
-        threads = executor or self.executor
-        return await loop.run_in_executor(threads, lambda: call(self.client, *args))
-
-    @property
-    def _labels(self) -> ServerLabels:
-        return ServerLabels(self.lab_id, self.escaped_name, self.name, self.grant)
-
-    @property
-    def _own_network(self) -> str:
-        return f"{self.object_name}{networks.OWN}"
-
-    async def _ready_network(self) -> None:
-        if self.network_per_server:
-            self.network_name, self.use_internal_ip = self._own_network, True
-            network = (self._own_network, self._labels, self.joined_containers)
-            try:
-                await self._with_engine(networks.ensure_own, *network)
-            except networks.NetworkTaken as taken:
-                raise self._name_taken("network", self._own_network) from taken
-            await self._remove_unused_networks()
-        elif networks.is_ours_to_make(self.network_name):
-            await self._ready_shared_network()
-
-    async def _ready_shared_network(self) -> None:
-        if self.network_name in self._checked_networks:
-            return
-        found = await self._with_engine(networks.ensure_shared, self.network_name, self.lab_id)
-        if self.harden and not networks.keeps_apart(found):
-            self.log.error(
-                "On the Docker network %s servers reach one another: it was made without %s. "
-                "Remove it, and miglab makes it anew; or name another, or set `harden` to False.",
-                self.network_name,
-                f"{networks.ICC}=false",
-            )
-            raise NotStarted(
-                "Your server was not started: on its network other students could reach it. Tell "
-                "your instructor; the hub's log says what to do.",
-                reason="open-network",
-            )
-        self._checked_networks.add(self.network_name)
-
-    async def _remove_unused_networks(self) -> None:
-        """Now and then, whatever stayed behind; a failure delays no start."""
-        cls = MIGDockerSpawner
-        if time.monotonic() - cls._networks_swept_at < _SWEEP_S:
-            return
-        cls._networks_swept_at = time.monotonic()
-        try:
-            removed = await self._with_engine(networks.remove_unused, self.lab_id)
-        except ENGINE_ERRORS as error:
-            self.log.warning("Networks without a server may be left: %s", error)
-        else:
-            if removed:
-                self.log.info("Removed networks without a server: %s", ", ".join(removed))
-
-    async def _drop_network(self) -> None:
-        if self.network_per_server:
-            await self._with_engine(networks.remove_own, self._own_network, self._labels)

@@ -17,13 +17,13 @@ CANNOT_RUN = 127
 
 def main(command: list[str]) -> int:
     """Wait, then become ``command``; returns only if that fails."""
-    told = b""
-    while len(told) < len(GO):
-        more = os.read(0, len(GO) - len(told))
-        if not more:
+    line = b""
+    while len(line) < len(GO):
+        received = os.read(0, len(GO) - len(line))
+        if not received:
             return NOT_TOLD
-        told += more
-    if told != GO:
+        line += received
+    if line != GO:
         return NOT_TOLD
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)

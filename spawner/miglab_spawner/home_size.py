@@ -1,4 +1,6 @@
-"""How large a home is, and what its owner reads where it is too large.  Pure but for `measured`.
+"""How large a home is, and what its owner reads where it is too large.
+
+Pure but for `measure_folder`.
 
 Must not import JupyterHub or Docker.
 """
@@ -12,15 +14,15 @@ from itertools import islice
 
 GIB = 1024**3
 KIB = 1024
-SHOWN = 3  # of the largest things in a home: enough to know where to begin
+LARGEST_SHOWN = 3  # of the largest things in a home: enough to know where to begin
 FILES_PER_GIB = 65_536  # the inodes that ext4 has for a GiB: a disk runs out of both together
-DO = (
+ADVICE = (
     "Start a server without a GPU, delete what you no longer need, and then choose this shape "
     "again."
 )
 NOT_MEASURED = (
     "Your files could not be measured in time, so you get no GPU yet. Try again; if it stays so, "
-    f"there may be too many of them. {DO}"
+    f"there may be too many of them. {ADVICE}"
 )
 
 
@@ -39,67 +41,67 @@ class HomeUse:
     largest: tuple[tuple[str, int], ...] = ()
 
 
-def most_files(limit_gib: float) -> int:
-    """How many files a home of this limit may hold."""
+def max_files(limit_gib: float) -> int:
+    """Return how many files a home of this limit may hold."""
     return int(limit_gib * FILES_PER_GIB)
 
 
-def too_large(use: HomeUse, limit_gib: float) -> str:
-    """What the owner is told; empty where the home is within the limit.
+def size_problem(use: HomeUse, limit_gib: float) -> str:
+    """Return what exceeds the limit, for the owner; empty if nothing does.
 
     Args:
         use: what lies in the home.
         limit_gib: what it may take.
     """
-    most = most_files(limit_gib)
-    if use.files > most:
+    files_allowed = max_files(limit_gib)
+    if use.files > files_allowed:
         return (
-            f"You have more than {most:,} files and folders, and this lab allows no more for each "
-            f"student. {DO} In a terminal, `du --inodes -d1 ~` counts them by folder."
+            f"You have more than {files_allowed:,} files and folders, and this lab allows no more "
+            f"for each student. {ADVICE} In a terminal, `du --inodes -d1 ~` counts them by folder."
         )
     if use.size <= limit_gib * GIB:
         return ""
-    named = ", ".join(f"{name} ({size / GIB:.1f} GiB)" for name, size in use.largest)
+    largest = ", ".join(f"{name} ({size / GIB:.1f} GiB)" for name, size in use.largest)
     return (
         f"Your files take {use.size / GIB:.1f} GiB, and this lab allows {limit_gib:g} GiB for each "
-        f"student. {DO}" + (f" The largest: {named}." if named else "")
+        f"student. {ADVICE}" + (f" The largest: {largest}." if largest else "")
     )
 
 
-def use_of(printed: str) -> HomeUse | None:
-    """What the container that measures a volume printed; None where it did not come to an end.
+def parse_use(printed: str) -> HomeUse | None:
+    """Parse the output of a measuring container; None if it is incomplete.
 
     A line with the number of files and the KiB; after it, where that is too much, a line for each
     of the largest, KiB and path, whose names may be anything but a line's end.
     """
-    first, *rest = printed.split("\n")
+    first, *largest_lines = printed.split("\n")
     files, _, kib = first.partition(" ")
     if not (files.isdecimal() and kib.isdecimal()):
         return None
-    cut = [line.partition("\t./") for line in rest]
-    found = [(name, int(size) * KIB) for size, _, name in cut if name and size.isdecimal()]
-    return HomeUse(int(kib) * KIB, int(files), tuple(found[:SHOWN]))
+    cut = [line.partition("\t./") for line in largest_lines]
+    largest = [(name, int(size) * KIB) for size, _, name in cut if name and size.isdecimal()]
+    return HomeUse(int(kib) * KIB, int(files), tuple(largest[:LARGEST_SHOWN]))
 
 
-def measured(home: str | os.PathLike[str], limit_gib: float) -> HomeUse:
-    """What lies in a home that this process can read; follows no link.
+def measure_folder(home: str | os.PathLike[str], limit_gib: float) -> HomeUse:
+    """Measure a folder that this process can read; links are not followed.
 
     What vanishes meanwhile or cannot be read counts nothing.
     """
-    most, files = most_files(limit_gib), 0
+    files_allowed, files = max_files(limit_gib), 0
     sizes = Counter[str]()
     waiting = [(os.fspath(home), "")]
-    while waiting and files <= most:
+    while waiting and files <= files_allowed:
         folder, top = waiting.pop()
-        for entry in islice(_entries(folder), most + 1 - files):
+        for entry in islice(_entries(folder), files_allowed + 1 - files):
             files += 1
             with suppress(OSError):
                 sizes[top or entry.name] += entry.stat(follow_symlinks=False).st_blocks * 512
             if entry.is_dir(follow_symlinks=False):
                 waiting.append((entry.path, top or entry.name))
-    return HomeUse(sizes.total(), files, tuple(sizes.most_common(SHOWN)))
+    return HomeUse(sizes.total(), files, tuple(sizes.most_common(LARGEST_SHOWN)))
 
 
 def _entries(folder: str) -> Iterator[os.DirEntry[str]]:
-    with suppress(OSError), os.scandir(folder) as found:
-        yield from found
+    with suppress(OSError), os.scandir(folder) as entries:
+        yield from entries

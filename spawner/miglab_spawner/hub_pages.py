@@ -32,7 +32,7 @@ from miglab_api.base import SHAPE_MAX
 from miglab_api.offers import CPU
 from miglab_api.scopes import LEASE_SCOPE
 from miglab_spawner import hub_users
-from miglab_spawner.at_start import at_start
+from miglab_spawner.at_start import call_at_start
 from miglab_spawner.backends import BackendError, RefusedByBackend
 from miglab_spawner.borrower import RESULT_LIMIT
 from miglab_spawner.mixin import MIGSpawnerMixin
@@ -49,7 +49,7 @@ _Server = tuple[str, str]
 
 @dataclass
 class _Move:
-    """A server on the way to its slice or from it; its task, of which the loop keeps no hold."""
+    """A restart of a server with or without a slice; holds its task, which asyncio does not."""
 
     shape: str = ""
     task: asyncio.Task[None] | None = None
@@ -59,10 +59,10 @@ _moves: dict[_Server, _Move] = {}
 
 
 class ServerHandler(APIHandler):
-    """What the routes share: whose server it is, and refusals in the pool's words."""
+    """The base of the routes: finds the server, checks the scope, passes refusals on."""
 
     def spawner_of(self, user_name: str, server_name: str, scope: str) -> MIGSpawnerMixin:
-        """The server's spawner, for whoever has this scope over it.
+        """Return the server's spawner, if the request has this scope for it.
 
         A server's own request names its user as at its start.  If nobody is called that any more,
         it means itself: the token is the server's.
@@ -72,8 +72,8 @@ class ServerHandler(APIHandler):
         """
         if self.find_user(user_name) is None and self._is_own_request(server_name):
             user_name = self.current_user.name
-        wanted = f"{scope}!server={user_name}/{server_name}"
-        if not self.current_user or not has_scope(wanted, self.parsed_scopes, db=self.db):
+        server_scope = f"{scope}!server={user_name}/{server_name}"
+        if not self.current_user or not has_scope(server_scope, self.parsed_scopes, db=self.db):
             raise web.HTTPError(403, "This is not your server.")
         user = self.find_user(user_name)
         if user is None or (server_name and server_name not in user.spawners):
@@ -96,38 +96,38 @@ class ServerHandler(APIHandler):
         self.finish(json.dumps(body))
 
     def refuse(self, error: BackendError, spawner: MIGSpawnerMixin) -> None:
-        """Finish with the backend's no, or with its silence."""
+        """Finish with the backend's refusal, or say that the backend does not answer."""
         if isinstance(error, RefusedByBackend):
             self.answer({"reason": error.reason, "message": error.message}, error.status)
         else:
             log.warning("the %s did not help: %s", spawner.backend_name, error)
-            who = spawner.silence.partition(".")[0]
-            said = f"{who}. Try again in a moment; nothing was changed."
-            self.answer({"reason": f"{spawner.backend_name}-unreachable", "message": said}, 503)
+            problem = spawner.silence.partition(".")[0]
+            message = f"{problem}. Try again in a moment; nothing was changed."
+            self.answer({"reason": f"{spawner.backend_name}-unreachable", "message": message}, 503)
 
 
 class WaitingHandler(ServerHandler):
     """``miglab/waiting/:user/:server``: the waiting page."""
 
     async def get(self, user_name: str, server_name: str) -> None:
-        """How the server waits; null if it does not."""
+        """Answer with the state of the wait; null if the server does not wait."""
         spawner = self.spawner_of(user_name, server_name, "read:servers")
         try:
-            self.answer(await spawner.waiting())
+            self.answer(await spawner.waiting_status())
         except BackendError as error:
             self.refuse(error, spawner)
 
     async def post(self, user_name: str, server_name: str) -> None:
-        """Go on with another shape, or give up."""
+        """Continue the start with another shape, or cancel it."""
         spawner = self.spawner_of(user_name, server_name, START_SCOPE)
         try:
-            shape = _shape(self.get_json_body())
+            shape = _requested_shape(self.get_json_body())
             await spawner.switch_to(shape)
         except BackendError as error:
             self.refuse(error, spawner)
         else:
             if not shape:
-                await _ended(spawner)
+                await _wait_for_start_end(spawner)
             self.answer({}, 202)
 
 
@@ -135,7 +135,7 @@ class MoveHandler(ServerHandler):
     """``miglab/move/:user/:server``: to the slice offered; with ``{"shape": "cpu"}`` from it."""
 
     async def post(self, user_name: str, server_name: str) -> None:
-        """Take the offer, which is the last moment to refuse; then end the server and begin it.
+        """Take the offer, then restart the server; after the offer is taken nothing is refused.
 
         What the server held is given back when it has ended, as after every end.
         """
@@ -147,7 +147,7 @@ class MoveHandler(ServerHandler):
             _moves[key] = move = _Move()
             try:
                 is_back = self.get_json_body() == {"shape": CPU}
-                options = spawner.without_gpu() if is_back else await spawner.take_offer()
+                options = spawner.options_without_gpu() if is_back else await spawner.take_offer()
             except BaseException as error:
                 del _moves[key]
                 if not isinstance(error, BackendError):
@@ -160,7 +160,7 @@ class MoveHandler(ServerHandler):
         self.answer({"url": f"{self.hub.base_url}miglab/moving/{path}"}, 202)
 
     async def _move(self, key: _Server, spawner: Any, options: dict[str, Any]) -> None:
-        """What fails here the student reads on the hub's page; the lease lapses by itself."""
+        """Restart the server; the hub's page shows a failure, and an unused lease expires."""
         try:
             await asyncio.sleep(ANSWER_FIRST_S)
             await (await self.stop_single_user(spawner.user, spawner.name))
@@ -176,7 +176,7 @@ class MovingHandler(BaseHandler):
 
     @web.authenticated
     async def get(self, user_name: str, server_name: str) -> None:
-        """Says what happens until the new server is being started; then JupyterHub's own page."""
+        """Show the page until the new server starts, then redirect to JupyterHub's own page."""
         move = _moves.get((user_name, server_name))
         user = self.find_user(user_name)
         if user is None or user.name != self.current_user.name:
@@ -216,7 +216,7 @@ class RunHandler(ServerHandler):
         connection.set_max_body_size(RESULT_LIMIT)
 
     def data_received(self, chunk: bytes) -> None:
-        """A part of the job."""
+        """Collect a part of the job."""
         self._job += chunk
 
     async def post(self, _user_name: str, _server_name: str) -> None:
@@ -224,20 +224,20 @@ class RunHandler(ServerHandler):
         shape = self.get_query_argument("shape")[:SHAPE_MAX]
         self.set_header("Content-Type", "application/x-ndjson")
         self._run = asyncio.create_task(
-            self._spawner.borrower.run(shape, bytes(self._job), self._say)
+            self._spawner.borrower.run(shape, bytes(self._job), self._write_line)
         )
         with contextlib.suppress(asyncio.CancelledError, StreamClosedError):
             await self._run
         self.finish()
 
     def on_connection_close(self) -> None:
-        """The student hung up."""
+        """Cancel the run, because its student has closed the connection."""
         super().on_connection_close()
         if self._run is not None:
             self._run.cancel()
 
-    async def _say(self, line: bytes) -> None:
-        """Pass a line on, as fast as it is taken."""
+    async def _write_line(self, line: bytes) -> None:
+        """Write a line of the answer, and wait until the client has taken it."""
         self.write(line + b"\n")
         await self.flush()
 
@@ -250,7 +250,7 @@ class TokensHandler(APIHandler):
     """
 
     async def get(self) -> None:
-        """How many servers run, and those of them whose tokens lack the scope."""
+        """Answer with the number of running servers, and those whose tokens lack the scope."""
         if not has_scope(LEASE_SCOPE, self.parsed_scopes, db=self.db):
             raise web.HTTPError(403, f"This needs the scope {LEASE_SCOPE}.")
         spawners = [
@@ -267,13 +267,13 @@ class TokensHandler(APIHandler):
         self.finish(json.dumps({"servers": len(spawners), "lacking": lacking}))
 
 
-async def _ended(spawner: Any) -> None:
-    """Until a start that was given up is over: then the spawn page offers a new one."""
+async def _wait_for_start_end(spawner: Any) -> None:
+    """Wait until a cancelled start is over, so that the spawn page offers a new one."""
     if spawner._spawn_future is not None:
         await asyncio.wait([spawner._spawn_future])
 
 
-def _shape(body: object) -> str:
+def _requested_shape(body: object) -> str:
     shape = body.get("shape") if isinstance(body, dict) else None
     if not isinstance(shape, str) or len(shape) > SHAPE_MAX:
         raise web.HTTPError(400, "“shape” must be a short text.")
@@ -289,13 +289,13 @@ HANDLERS = [
 ]
 
 
-def add_to(c: Any) -> None:
-    """Give a hub the routes and the two pages that use them; a page of the site's own stays.
+def add_hub_pages(c: Any) -> None:
+    """Add the routes and pages to a hub; templates of the site take precedence.
 
     Users can be deleted and renamed whatever their servers do.
     """
-    hub_users.add_to_hub()
-    at_start(c, _add_pages)
+    hub_users.replace_user_handlers()
+    call_at_start(c, _add_pages)
 
 
 def _add_pages(app: Any) -> None:

@@ -23,7 +23,7 @@ from miglab_api.scopes import (
     STAFF_SCOPE,
 )
 from miglab_spawner import hub_pages
-from miglab_spawner.at_start import at_start
+from miglab_spawner.at_start import call_at_start
 from miglab_spawner.mixin import MIGSpawnerMixin
 
 POOL_ROLE = {"name": "miglab-pool", "scopes": list(POOL_SCOPES), "services": [SERVICE]}
@@ -49,13 +49,13 @@ def set_up(c: Any, pool: str = "", token_file: str | Path = "") -> None:
             site defines the service by itself, or needs none.
         token_file: the file with the service's own hub token; needed with ``pool``.
     """
-    at_start(c, refuse_internal_ssl)
-    at_start(c, add_scopes)
+    call_at_start(c, refuse_internal_ssl)
+    call_at_start(c, add_scopes)
     if pool:
-        at_start(c, PoolService(pool.rstrip("/"), Path(token_file)))
+        call_at_start(c, PoolService(pool.rstrip("/"), Path(token_file)))
     c.JupyterHub.setdefault("cleanup_servers", False)
-    leave_waiting_out()
-    hub_pages.add_to(c)
+    exclude_waiting_servers()
+    hub_pages.add_hub_pages(c)
 
 
 def refuse_internal_ssl(app: Any) -> None:
@@ -77,18 +77,18 @@ def add_user_scopes(app: Any, *scopes: str) -> None:
     A site may define the role ``user`` itself; JupyterHub 6 then ignores ``extra_user_scopes``,
     which JupyterHub 5 does not have.
     """
-    site_role = _named("user", app.load_roles)
+    site_role = _find_by_name("user", app.load_roles)
     if "scopes" not in site_role and hasattr(app, "extra_user_scopes"):
         app.extra_user_scopes = {*app.extra_user_scopes, *scopes}
         return
-    all_scopes = _joined(site_role.get("scopes", ["self"]), scopes)
+    all_scopes = _merge_names(site_role.get("scopes", ["self"]), scopes)
     other_roles = [role for role in app.load_roles if role is not site_role]
     app.load_roles = [*other_roles, {"name": "user", **site_role, "scopes": all_scopes}]
 
 
 @dataclass(frozen=True)
 class PoolService:
-    """Adds the pool as a service of the hub, with its role, and lets every user open its pages."""
+    """Adds the pool as a service of the hub, with its role and the users' right to its pages."""
 
     origin: str
     token_file: Path
@@ -96,7 +96,7 @@ class PoolService:
     def __call__(self, app: Any) -> None:
         """Add it; a service or role of that name that the site has keeps all that it says."""
         add_user_scopes(app, SERVICE_SCOPE)
-        site_service = _named(SERVICE, app.services)
+        site_service = _find_by_name(SERVICE, app.services)
         if site_service.get("url", self.origin).rstrip("/") != self.origin:
             app.log.critical(
                 'This hub already has another service called "%s", at %s; miglab\'s pool is at %s. '
@@ -120,7 +120,7 @@ class PoolService:
 
 
 def pool_service(origin: str, token: str) -> dict[str, Any]:
-    """The pool as a service of the hub: its pages behind the proxy, people signed in by OAuth.
+    """Return the pool as a service of the hub, behind the proxy and with OAuth.
 
     Args:
         origin: of its management listener, as hub and proxy reach it.
@@ -137,24 +137,24 @@ def pool_service(origin: str, token: str) -> dict[str, Any]:
 
 
 def _add_role(app: Any, role: dict[str, Any]) -> None:
-    """Add a role; to one of that name that the site has, what it lacks."""
-    site_role = _named(role["name"], app.load_roles)
-    lists = {key: _joined(site_role.get(key, ()), role[key]) for key in ("scopes", "services")}
+    """Add a role, or extend the site's role of that name."""
+    site_role = _find_by_name(role["name"], app.load_roles)
+    lists = {key: _merge_names(site_role.get(key, ()), role[key]) for key in ("scopes", "services")}
     other_roles = [other for other in app.load_roles if other is not site_role]
     app.load_roles = [*other_roles, {**role, **site_role, **lists}]
 
 
-def _named(name: str, items: list[dict[str, Any]]) -> dict[str, Any]:
-    """The role or service of that name; empty if the site has none."""
+def _find_by_name(name: str, items: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the role or service of that name; empty if the site has none."""
     return next((item for item in items if item.get("name") == name), {})
 
 
-def _joined(present: Iterable[str], added: Iterable[str]) -> list[str]:
+def _merge_names(present: Iterable[str], added: Iterable[str]) -> list[str]:
     return list(dict.fromkeys((*present, *added)))
 
 
-def leave_waiting_out() -> None:
-    """Count no server that waits for a slice towards ``active_server_limit``.
+def exclude_waiting_servers() -> None:
+    """Exclude servers that wait for a slice from ``active_server_limit``.
 
     Nor towards ``concurrent_spawn_limit``: a waiting student uses nothing that these protect, and
     would keep others from servers that could start at once.  JupyterHub asks here for both.

@@ -7,8 +7,7 @@ user of whom a server is still active: one that starts, one that stops, a named 
 Identity: ``api/user`` says nobody's id, by which the pool knows people.
 
 Renaming: a running server's token has scopes that name the server by its user's old name, and so
-may nothing any more.  A spawner whose backend knows people by name has a method `why_not_renamed`,
-which says why its user can have no other name now; without one, a rename is allowed.
+may nothing any more.  A backend that knows people by name refuses by `rename_refusal`.
 """
 
 import asyncio
@@ -31,12 +30,12 @@ class SelfHandler(SelfAPIHandler):
     """JupyterHub's ``api/user``, which also says who a user is, whatever they are called."""
 
     def user_model(self, user: Any) -> dict[str, Any]:
-        """As JupyterHub, with the identity."""
+        """Return JupyterHub's model of the user, with the user id."""
         return {**super().user_model(user), USER_ID_KEY: user_id_of(self.db, user.id)}
 
 
 class UserHandler(UserAPIHandler):
-    """JupyterHub's ``api/users/:user``, for users whose servers do something."""
+    """JupyterHub's ``api/users/:user``, also for users with active servers."""
 
     @needs_scope("delete:users")
     async def delete(self, user_name: str) -> None:
@@ -48,12 +47,12 @@ class UserHandler(UserAPIHandler):
         user = self.find_user(user_name)
         if user is not None and user.name != self.current_user.name:
             for spawner in list(user.spawners.values()):
-                await self._end(user, spawner)
+                await self._end_server(user, spawner)
         await super().delete(user_name)
 
     @needs_scope("admin:users")
     async def patch(self, user_name: str) -> None:
-        """As JupyterHub; who is renamed keeps what their running servers may, and the pool knows.
+        """Rename as JupyterHub does, and pass the new name on to tokens and pool.
 
         A pool that does not answer is told by the next start, or the next look at the spawn page.
 
@@ -61,9 +60,8 @@ class UserHandler(UserAPIHandler):
             HTTPError: 409, a server of theirs cannot bear another name now; what JupyterHub raises.
         """
         user = self.find_user(user_name)
-        if user is not None and self._is_given_another_name(user_name):
-            for message in filter(None, map(_why_not_renamed, user.spawners.values())):
-                raise web.HTTPError(409, message)
+        if user is not None and self._asks_for_rename(user_name):
+            _refuse_impossible_rename(user)
         await super().patch(user_name)
         if user is None or user.name == user_name:
             return
@@ -71,26 +69,26 @@ class UserHandler(UserAPIHandler):
             _rename_in_token(self.db, spawner, user_name)
         for spawner in list(user.spawners.values()):
             if isinstance(spawner, MIGSpawnerMixin):
-                await spawner.tell_who()
+                await spawner.report_user_name()
                 return
 
-    def _is_given_another_name(self, user_name: str) -> bool:
+    def _asks_for_rename(self, user_name: str) -> bool:
         data = self.get_json_body()
         return isinstance(data, dict) and data.get("name", user_name) != user_name
 
-    async def _end(self, user: Any, spawner: Any) -> None:
+    async def _end_server(self, user: Any, spawner: Any) -> None:
         start = spawner._spawn_future
         if start is not None and not start.done():
             start.cancel()
-            await self._in_time(spawner, asyncio.wait([start]))
+            await self._await_end(spawner, asyncio.wait([start]))
         if spawner.pending == "stop":
             stop = spawner._stop_future
         else:
             stop = await self.stop_single_user(user, spawner.name) if spawner.active else None
         if stop is not None:
-            await self._in_time(spawner, asyncio.wait([stop]))
+            await self._await_end(spawner, asyncio.wait([stop]))
 
-    async def _in_time(self, spawner: Any, end: Awaitable[object]) -> None:
+    async def _await_end(self, spawner: Any, end: Awaitable[object]) -> None:
         try:
             await asyncio.wait_for(end, LONGEST_END_S)
         except TimeoutError:
@@ -98,14 +96,19 @@ class UserHandler(UserAPIHandler):
             raise web.HTTPError(400, message) from None
 
 
-def _why_not_renamed(spawner: Any) -> str:
-    """Why the spawner's user can have no other name now; empty where they can."""
-    ask = getattr(spawner, "why_not_renamed", None)
-    return ask() if ask is not None else ""
+def _refuse_impossible_rename(user: Any) -> None:
+    """Refuse a new name that a server of the user's cannot bear now.
+
+    Raises:
+        HTTPError: 409, in the words of that server's spawner.
+    """
+    for spawner in user.spawners.values():
+        if isinstance(spawner, MIGSpawnerMixin) and (message := spawner.rename_refusal()):
+            raise web.HTTPError(409, message)
 
 
 def _rename_in_token(db: Any, spawner: Any, old_name: str) -> None:
-    """Let a server's token name the server by its user's name of now."""
+    """Replace the user's old name in the scopes of a server's token."""
     token = orm.APIToken.find(db, spawner.api_token) if spawner.api_token else None
     if token is None:
         return
@@ -114,8 +117,8 @@ def _rename_in_token(db: Any, spawner: Any, old_name: str) -> None:
     db.commit()
 
 
-def add_to_hub() -> None:
-    """Put our handlers in the place of JupyterHub's, which knows no setting for that."""
+def replace_user_handlers() -> None:
+    """Replace JupyterHub's handlers of users by ours; JupyterHub has no setting for that."""
     handlers = {SelfAPIHandler: SelfHandler, UserAPIHandler: UserHandler}
     apihandlers.default_handlers[:] = [
         (path, handlers.get(handler, handler), *arguments)

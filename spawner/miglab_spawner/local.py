@@ -24,9 +24,9 @@ from traitlets import Unicode, default
 from miglab_api.holders import living_pid, process_holder
 from miglab_api.leases import LeaseView
 from miglab_spawner import gate, home_size, notebooks_copy
-from miglab_spawner.borrower import RESULT_LIMIT, RunnerFailed, SliceRunner, TooMuchSaid
+from miglab_spawner.borrower import RESULT_LIMIT, OutputTooLarge, RunnerFailed, SliceRunner
 from miglab_spawner.pool_leases import PoolSpawnerMixin
-from miglab_spawner.refusals import why_process_ended
+from miglab_spawner.refusals import process_end_message
 
 _SAFE = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
 _LONGEST_NAME = 200
@@ -38,7 +38,7 @@ _RUNNER_END_S = 12.0  # longer than the program takes to end its children
 
 
 def folder_name(home: str) -> str:
-    """A folder name for any home's name: two names never share one, none leads elsewhere."""
+    """Return a safe folder name for a home; different homes get different names."""
     name = str(escape(home, _SAFE, escape_char="-"))
     if len(name) <= _LONGEST_NAME:
         return name
@@ -57,11 +57,11 @@ class GatedProcessSpawner(LocalProcessSpawner):
     announce_running: Callable[[], Awaitable[None]]
 
     async def start(self) -> Any:
-        """Start behind the gate, then attach and open it; if that is refused, the process ends."""
+        """Start a waiting process, attach it to the lease, then let it run or end it."""
         reader, writer = os.pipe()
         try:
             with self._behind_gate(reader):
-                where = await super().start()
+                address = await super().start()
         except BaseException:
             os.close(writer)
             raise
@@ -73,11 +73,11 @@ class GatedProcessSpawner(LocalProcessSpawner):
         finally:
             os.close(writer)
         await self.announce_running()
-        return where
+        return address
 
     @contextmanager
     def _behind_gate(self, reader: int) -> Iterator[None]:
-        """The base's command, shell or not, with the gate before it."""
+        """Prefix the base's command, shell or not, with the gate for the time of a call."""
         before = (self.cmd, self.shell_cmd, self.popen_kwargs)
         gate_command = [sys.executable, "-I", "-S", str(gate.__file__)]
         self.popen_kwargs = {**self.popen_kwargs, "stdin": reader}
@@ -110,16 +110,16 @@ class MIGLocalSpawner(PoolSpawnerMixin, GatedProcessSpawner):
     _is_stopping = False
 
     @default("cmd")
-    def _this_python(self) -> list[str]:
+    def _default_cmd(self) -> list[str]:
         return [sys.executable, "-m", "jupyterhub.singleuser"]
 
     @default("args")
-    def _root_if_it_must_be(self) -> list[str]:
+    def _default_args(self) -> list[str]:
         return ["--allow-root"] if os.geteuid() == 0 else []
 
     @property
     def home(self) -> Path:
-        """This user's home."""
+        """Return this user's home folder."""
         return Path(self.homes_dir).absolute() / folder_name(self.home_name)
 
     async def prepare(self) -> None:
@@ -129,40 +129,40 @@ class MIGLocalSpawner(PoolSpawnerMixin, GatedProcessSpawner):
         # The hub's own umask is stricter than what students expect of theirs.
         self.popen_kwargs = {**self.popen_kwargs, "cwd": str(self.home), "umask": 0o022}
 
-    async def home_use(self) -> home_size.HomeUse:
-        """Of the home's folder."""
-        return await asyncio.to_thread(home_size.measured, self.home, self.home_gib)
+    async def measure_home(self) -> home_size.HomeUse:
+        """Measure the home folder."""
+        return await asyncio.to_thread(home_size.measure_folder, self.home, self.home_gib)
 
     def make_runner(self, lease: LeaseView) -> SliceRunner:
-        """A local process beside the student's server."""
+        """Return a runner: a local process beside the student's server."""
         # What any program needs of this process's environment; its secrets are not among it.
-        own = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-        return ProcessRunner({**own, **self.runner_env(lease)})
+        inherited = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+        return ProcessRunner({**inherited, **self.runner_env(lease)})
 
     def make_preexec_fn(self, name: str) -> Callable[[], None] | None:
-        """No change of user: everybody runs as the hub does."""
+        """Change no user: every server runs as the hub does."""
         return None
 
     def user_env(self, env: dict[str, str]) -> dict[str, str]:
-        """The home; no system account is asked."""
+        """Set user, home and shell; no system account is consulted."""
         return {**env, "USER": self.user.name, "HOME": str(self.home), "SHELL": "/bin/bash"}
 
     async def move_certs(self, paths: dict[str, str]) -> dict[str, str]:
-        """Certificates stay where they are: the server runs as the hub does."""
+        """Leave certificates where they are, since the server runs as the hub does."""
         return paths
 
     async def poll(self) -> Any:
-        """As LocalProcessSpawner; after a hub restart the start time must be right as well."""
+        """Poll as LocalProcessSpawner does; after a hub restart, also compare the start time."""
         if self.proc is None and self.pid and self._holder and not living_pid(self._holder):
             self.pid = 0
         status = await super().poll()
         if isinstance(status, int) and status != 0 and not self._is_stopping:
             self._is_stopping = True
-            self.tell_next_time(why_process_ended(status))
+            self.show_on_next_spawn_page(process_end_message(status))
         return status
 
     async def stop(self, now: bool = False) -> None:
-        """As LocalProcessSpawner; an end that was asked for is no news.
+        """Stop as LocalProcessSpawner does; a requested end is not reported to the student.
 
         While waiting there is no process yet, and a signal to pid 0 would go to the hub itself.
         """
@@ -171,7 +171,7 @@ class MIGLocalSpawner(PoolSpawnerMixin, GatedProcessSpawner):
             await super().stop(now)
 
     async def end_holder(self, holder: str) -> None:
-        """Ask the process to end, then make it; only the very one that was attached."""
+        """Terminate, then kill the process, if it is the one that was attached."""
         for sign, patience_s in (
             (signal.SIGTERM, self.term_timeout),
             (signal.SIGKILL, self.kill_timeout),
@@ -191,7 +191,7 @@ class MIGLocalSpawner(PoolSpawnerMixin, GatedProcessSpawner):
 
 
 class ProcessRunner:
-    """See `SliceRunner`.
+    """A `SliceRunner` in a local process.
 
     Args:
         env: its whole environment; its home is an empty folder of its own.
@@ -203,13 +203,13 @@ class ProcessRunner:
         self._folder = ""
 
     @property
-    def _running(self) -> asyncio.subprocess.Process:
+    def _started_process(self) -> asyncio.subprocess.Process:
         if self._process is None:
             raise RunnerFailed("the runner was not created")
         return self._process
 
     async def create(self) -> str:
-        """The process exists; it waits for its first line."""
+        """Start the process, which waits for its first line."""
         self._folder = tempfile.mkdtemp(prefix="miglab-run-")
         try:
             self._process = await asyncio.create_subprocess_exec(
@@ -227,11 +227,11 @@ class ProcessRunner:
             raise RunnerFailed(str(error)) from error
 
     async def start(self) -> None:
-        """Nothing: its first line starts it."""
+        """Do nothing: the first line starts the program."""
 
     async def send(self, order: bytes) -> None:
-        """One line to its input."""
-        stdin = self._running.stdin
+        """Send a line to its input."""
+        stdin = self._started_process.stdin
         assert stdin is not None
         try:
             stdin.write(order + b"\n")
@@ -240,24 +240,24 @@ class ProcessRunner:
             raise RunnerFailed(str(error)) from error
 
     async def read(self) -> bytes:
-        """One line of its output."""
-        stdout = self._running.stdout
+        """Return the next line of its output; empty at the end."""
+        stdout = self._started_process.stdout
         assert stdout is not None
         try:
             return (await stdout.readline()).rstrip(b"\n")
         except ValueError as error:  # asyncio's word for a line beyond the limit
-            raise TooMuchSaid from error
+            raise OutputTooLarge from error
 
     async def end(self) -> None:
-        """Ask it to end, with its children, then make it."""
+        """Terminate the process with its children, then kill it."""
         process = self._process
         if process is not None:
             with suppress(ProcessLookupError):
                 process.send_signal(signal.SIGTERM)
-            await self._gone(process)
+            await self._wait_or_kill(process)
         await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
 
-    async def _gone(self, process: asyncio.subprocess.Process) -> None:
+    async def _wait_or_kill(self, process: asyncio.subprocess.Process) -> None:
         drained = asyncio.create_task(_drain(process))
         try:
             await asyncio.wait_for(process.wait(), _RUNNER_END_S)
@@ -270,7 +270,7 @@ class ProcessRunner:
 
 
 async def _drain(process: asyncio.subprocess.Process) -> None:
-    """Read on, so that a program that writes can end."""
+    """Discard output, so that a program that still writes can end."""
     assert process.stdout is not None
     while await process.stdout.read(RESULT_LIMIT):
         pass

@@ -1,46 +1,42 @@
-"""What every server with a slice has in common, whoever hands the slices out.
+"""The life of a server with a slice, whoever hands the slices out.
 
-From top to bottom: what a backend overrides; the student's choice; the start and its wait; the end;
-state and environment.  Knows the `Backend` protocol and no backend; is configured by traits alone.
-pool_leases.py adds the leases of the lab's own pool; a Slurm site's jobs come from elsewhere.
+From top to bottom: the start and its wait; the end; state and environment.  backend_hooks.py has
+what a backend overrides, choices.py what the student chose.  Knows the `Backend` protocol and no
+backend, and is configured by traits alone.  pool_leases.py adds the leases of the lab's own pool.
 
 Order of a start: ticket → wait → granted → `prepare` → the base's start.
 Order of an end: stop (JupyterHub skips it for a dead server) → `give_back`.
-
-It is longer than most modules, because one class is the frame of a server's whole life.
 """
 
 import asyncio
 import inspect
 import json
-import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from jupyterhub import orm
-from jupyterhub.scopes import get_scopes_for, scope_definitions
-from traitlets import Dict, Instance, default, validate
+from jupyterhub.scopes import get_scopes_for
+from traitlets import Instance, default, validate
 
-from miglab_api.leases import LeaseView, ServerStatus
-from miglab_api.offers import BORROW, CPU, Offers
+from miglab_api.leases import LeaseView
+from miglab_api.offers import CPU
 from miglab_api.scopes import LEASE_SCOPE
 from miglab_api.tickets import ATTEND_S, TicketRequest, TicketState, TicketView
 from miglab_api.wording import gpu_picture, shape_title
 from miglab_spawner import home_size
 from miglab_spawner.backends import (
-    Backend,
     BackendError,
     BackendMisunderstood,
     BackendUnreachable,
     RefusedByBackend,
 )
-from miglab_spawner.pages import spawn_page, waiting
-from miglab_spawner.pages.spawn_page import SpawnChoice, is_borrow, is_cpu, needs_slice
+from miglab_spawner.choices import ChoiceMixin
+from miglab_spawner.pages import waiting
+from miglab_spawner.pages.spawn_page import is_borrow, is_cpu, needs_slice
 from miglab_spawner.people import user_id_of
-from miglab_spawner.refusals import HOPELESS, NotStarted
-from miglab_spawner.traits import SpawnerTraits
+from miglab_spawner.refusals import NotStarted
+from miglab_spawner.token_scopes import TokenScopes, with_lease_scope
 
 TOKEN_LACKS_SCOPE = (
     "Your server was not started, because this hub would not let it see its GPU slice. Tell "
@@ -52,96 +48,26 @@ STATE_KEY = "miglab"
 PAUSE_S = 0.5
 
 Answer = TypeVar("Answer")
-TokenScopes = Callable[[Any], list[str] | Awaitable[list[str]]]
 
 
-class MIGSpawnerMixin(SpawnerTraits):
-    """Puts a backend before any spawner's ``start()`` and after its end.
+class MIGSpawnerMixin(ChoiceMixin):
+    """Gets slices before any spawner's ``start()``, and gives them back after its end.
 
     A class that uses it comes first in the bases and overrides what raises `NotImplementedError`.
-
-    Attributes:
-        backend_name: begins the reasons of failed starts: ``pool-unreachable``.
-        silence: what a student reads when the backend does not answer.
     """
 
-    backend_name: str
-    silence: str
-
-    log: logging.Logger
-    user_options: dict[str, Any]
     start_timeout: int
 
     _user_id = ""
     _shape = ""
     _course = ""
-    _lent: tuple[str, ...] = ()
-    _news = ""
-    _compute_slices = Dict()  # by shape, of the GPUs that have it
     _is_starting = False
-    _noticing = Instance(asyncio.Lock, args=())
+    _poll_lock = Instance(asyncio.Lock, args=())
 
     def __init__(self, **kwargs: Any) -> None:
         self._events = waiting.ProgressEvents()
         self._wait: waiting.Wait | None = None
         super().__init__(**kwargs)
-
-    # What a backend's own mixin, or the spawner beside it, overrides.
-
-    @property
-    def backend(self) -> Backend:
-        """Whoever hands out the slices."""
-        raise NotImplementedError
-
-    @property
-    def patience_s(self) -> float:
-        """How long a start that already waits bears a backend that does not answer, seconds."""
-        raise NotImplementedError
-
-    @property
-    def keeps_ticket(self) -> bool:
-        """Whether the ticket can wait on while a server without a GPU runs."""
-        raise NotImplementedError
-
-    def needs_grant(self, shape: str) -> bool:
-        """Whether the backend must be asked before a server of this shape may start."""
-        return needs_slice(shape)
-
-    async def settle_old(self) -> None:
-        """End what an earlier start of this very server still holds; by default that is nothing."""
-
-    async def granted(self, lease: LeaseView) -> None:
-        """Remember what this server holds from now on."""
-        raise NotImplementedError
-
-    async def give_back(self) -> None:
-        """Give back what this server holds; called after every end and every failed start.
-
-        Raises:
-            BackendError: the backend does not answer; what is held is forgotten here all the same.
-        """
-        raise NotImplementedError
-
-    def held(self) -> dict[str, Any]:
-        """What this server holds, as JSON that outlives the hub; empty if it holds nothing."""
-        raise NotImplementedError
-
-    def restore(self, held: Mapping[str, Any]) -> None:
-        """Take over what `held` said before the hub ended."""
-        raise NotImplementedError
-
-    async def prepare(self) -> None:
-        """Make ready for the base's ``start()``; the grant is known, the server not yet there.
-
-        By default nothing: a job of Slurm exists by now.
-        """
-
-    async def home_use(self) -> home_size.HomeUse | None:
-        """What lies in the home, where a class can tell; None where measuring it took too long.
-
-        Only asked with `home_gib`.
-        """
-        return home_size.HomeUse()
 
     # What is known of the server.
 
@@ -157,7 +83,7 @@ class MIGSpawnerMixin(SpawnerTraits):
 
     @property
     def news(self) -> str:
-        """Why the last server ended, for the hub's pages; empty if there is nothing to say."""
+        """Return why the last server ended, for the hub's pages; empty without a reason."""
         return self._news
 
     def token_has_scope(self) -> bool:
@@ -166,137 +92,24 @@ class MIGSpawnerMixin(SpawnerTraits):
         needed = f"{LEASE_SCOPE}!server={self.user.name}/{self.name}"
         return token is not None and needed in get_scopes_for(token)
 
-    def tell_next_time(self, news: str) -> None:
-        """Show this on the user's next spawn page: why the server ended."""
+    def show_on_next_spawn_page(self, news: str) -> None:
+        """Show on the user's next spawn page why the server ended."""
         self._news = news
         self.log.warning("%s's server: %s", self.user.name, news)
 
     @property
     def user_id(self) -> str:
-        """Who the server's user is, whatever they are called."""
+        """Return the id of the server's user, which a rename does not change."""
         if not self._user_id:
             self._user_id = user_id_of(self.user.db, self.user.id)
         return self._user_id
 
-    async def tell_who(self) -> None:
-        """Let the backend know how the user is called now; any question about them says it."""
+    async def report_user_name(self) -> None:
+        """Tell the backend the user's new name, which any request about the user carries."""
         try:
             await self._server_status()
         except BackendError as error:
             self.log.warning("%s's new name is told later: %s", self.user.name, error)
-
-    # The spawn page and its form.
-
-    @default("options_form")
-    def _spawn_page(self) -> Callable[..., Awaitable[str]]:
-        return lambda spawner: spawner.render_spawn_page()
-
-    @default("options_from_form")
-    def _choice_from_form(self) -> Callable[..., dict[str, Any]]:
-        return self.read_form
-
-    @default("apply_user_options")
-    def _nothing_to_apply(self) -> Callable[..., None]:
-        # Options are read in `start`: a site may replace this hook, and nothing is lost.
-        return lambda _spawner, _options: None
-
-    def read_form(self, formdata: Mapping[str, list[str]]) -> dict[str, Any]:
-        """The options in the spawn page's form; a class with a form of its own adds its own."""
-        return dict(spawn_page.from_form(formdata))
-
-    async def form_of_base(self) -> str:
-        """The base spawner's own form, shown below ours."""
-        return ""
-
-    async def render_spawn_page(self) -> str:
-        """The spawn page: what the backend offers now, or why it offers nothing."""
-        try:
-            offers, status = await self._offers(), await self._server_status()
-        except RefusedByBackend as refused:
-            page = spawn_page.page_without_pool(refused.message, self._news)
-        except BackendError as error:
-            self.log.error("Spawn page without the %s: %s", self.backend_name, error)
-            held_up = self.silence if self.needs_grant(CPU) else ""
-            page = spawn_page.page_without_pool(self.silence, self._news, held_up)
-        else:
-            page = spawn_page.page_of(offers, self._last_choice(), self._news, status.ticket)
-            page = replace(page, simulated=page.simulated and self.says_simulated)
-        return spawn_page.render(page) + await self.form_of_base()
-
-    # What the next start is to get.
-
-    async def _wanted(self) -> SpawnChoice:
-        try:
-            asked = spawn_page.parse(self.user_options)
-        except spawn_page.BadChoice as error:
-            raise self._not_started(str(error), "bad-options") from None
-        shape = asked.shape or self.default_shape
-        if is_borrow(shape):
-            return await self._borrowing(asked.course)
-        if is_cpu(shape):
-            known = asked.course in self._groups()
-            return SpawnChoice(CPU, asked.course if known else self.default_course)
-        return SpawnChoice(shape, await self._course_for(shape, asked.course))
-
-    async def _borrowing(self, asked: str) -> SpawnChoice:
-        """A course that lends: the one that was asked for, or the first of the user's."""
-        lending = [course for course in (await self._offers()).courses if course.borrow]
-        found = [course for course in lending if asked in ("", course.course)]
-        if not found:
-            where = f"The course “{asked}”" if asked else "None of your courses"
-            message = f"{where} lends no slices. Choose another shape."
-            raise self._not_started(message, "shape-not-offered")
-        self._lent = found[0].borrow
-        return SpawnChoice(BORROW, found[0].course)
-
-    async def _course_for(self, shape: str, asked: str) -> str:
-        courses = (await self._offers()).courses if self._groups() else ()
-        names = [each.course for each in courses] or [self.default_course]
-        if asked in names:
-            return asked
-        if asked:
-            raise self._not_started(
-                f"You are not in the course “{asked}”. Yours: {', '.join(names)}.", "not-in-course"
-            )
-        offering = [c.course for c in courses if shape in {offer.shape for offer in c.shapes}]
-        return [*offering, *names][0]
-
-    async def _offers(self) -> Offers:
-        groups = self._groups()
-        offers = await self.backend.offers(self.user.name, groups) if groups else None
-        if offers is None or not offers.courses:
-            offers = await self.backend.offers(self.user.name, [self.default_course])
-        shapes = [one for course in offers.courses for one in course.shapes]
-        self._compute_slices = {one.shape: one.compute_slices for one in shapes}
-        return offers
-
-    def _groups(self) -> list[str]:
-        return sorted(group.name for group in self.user.groups)
-
-    def _may_have(self, course: str) -> bool:
-        """Whether the user is in a course now."""
-        return course in (*self._groups(), self.default_course)
-
-    async def _server_status(self) -> ServerStatus:
-        return await self.backend.server_status(self.user.name, self.name)
-
-    def _last_choice(self) -> SpawnChoice:
-        """What this user chose last; empty if nothing was, or nothing that can be read."""
-        try:
-            return spawn_page.parse(self.user_options)
-        except spawn_page.BadChoice:
-            return SpawnChoice()
-
-    def _next_shape(self) -> str:
-        """What a start without another choice would ask for."""
-        return self._last_choice().shape or self.default_shape
-
-    def _choose(self, options: Mapping[str, Any]) -> None:
-        """Save other options than the start began with."""
-        self.user_options = dict(options)
-        if self.orm_spawner is not None:
-            self.orm_spawner.user_options = dict(options)
-            self.user.db.commit()
 
     # A start.
 
@@ -305,15 +118,15 @@ class MIGSpawnerMixin(SpawnerTraits):
         return int(self.longest_wait_s + self.create_timeout_s + self.patience_s) + 1
 
     @default("server_token_scopes")
-    def _as_the_role_server(self) -> TokenScopes:
+    def _default_token_scopes(self) -> TokenScopes:
         return with_lease_scope([])
 
     @validate("server_token_scopes")
-    def _as_the_site_says(self, proposal: Any) -> TokenScopes:
+    def _add_lease_scope(self, proposal: Any) -> TokenScopes:
         return with_lease_scope(proposal["value"])
 
     def run_pre_spawn_hook(self) -> Any:
-        """Raise a `start_timeout` that would cut the wait short, then run the site's hook."""
+        """Raise `start_timeout` if it would end the wait early, then run the site's hook."""
         needed = self._derived_start_timeout()
         if self.start_timeout < needed and needs_slice(self._next_shape()):
             self.log.info("start_timeout raised to %d s: waiting counts into it", needed)
@@ -332,46 +145,46 @@ class MIGSpawnerMixin(SpawnerTraits):
         except RefusedByBackend as refused:
             raise self._not_started(refused.message, refused.reason, refused.status) from None
         except BackendMisunderstood as error:
-            raise self._no_backend(error, "misunderstood") from error
+            raise self._backend_failed(error, "misunderstood") from error
         except BackendUnreachable as error:
-            raise self._no_backend(error, "unreachable") from error
+            raise self._backend_failed(error, "unreachable") from error
         finally:
             self._is_starting = False
             self._events.close()
 
     async def progress(self) -> AsyncIterator[dict[str, int | str]]:
-        """The events of this start, for JupyterHub's progress page."""
+        """Yield the events of this start, for JupyterHub's progress page."""
         async for event in self._events.read():
             yield {"progress": event.pct, "message": event.message}
 
     async def _start(self) -> Any:
         self._wait = None
-        wanted = await self._wanted()
-        self._shape, self._course = wanted.shape, wanted.course
-        if not is_cpu(wanted.shape):
+        choice = await self._resolve_choice()
+        self._shape, self._course = choice.shape, choice.course
+        if not is_cpu(choice.shape):
             self._require_token_scope()
-        if self.needs_grant(wanted.shape):
+        if self.needs_grant(choice.shape):
             await self._get_slices()
         self._report(waiting.CREATING, "Making your server.")
         limit = asyncio.timeout(self.create_timeout_s)
         try:
-            async with limit, self._position_kept():
+            async with limit, self._keep_position():
                 await self.prepare()
-                where = await super().start()
+                address = await super().start()
         except TimeoutError:
             if not limit.expired():
                 raise
-            said = (
+            message = (
                 f"Your server could not be made within {self.create_timeout_s:g} s. Try again; if "
                 "it stays so, tell your instructor."
             )
-            raise self._not_started(said, "create-timeout", 503) from None
+            raise self._not_started(message, "create-timeout", 503) from None
         self._news = ""
         self._report(waiting.ANSWERING, "Your server is starting; waiting for its first answer.")
-        return where
+        return address
 
     def _require_token_scope(self) -> None:
-        """Refuse a server that could never report its activity.
+        """Refuse a server whose token cannot report activity.
 
         Raises:
             NotStarted: its token lacks the scope.
@@ -380,47 +193,41 @@ class MIGSpawnerMixin(SpawnerTraits):
             raise self._not_started(TOKEN_LACKS_SCOPE, "token-lacks-scope", 503)
 
     async def _check_home(self) -> None:
-        """A full home is told before the wait for a slice, not after it.
+        """Refuse a start whose home is too large, before it waits for a slice.
 
         Raises:
             NotStarted: the home is too large, or too slow to be measured.
         """
         if not self.home_gib:
             return
-        use = await self.home_use()
+        use = await self.measure_home()
         if use is None:
             raise self._not_started(home_size.NOT_MEASURED, "home-not-measured")
-        if said := home_size.too_large(use, self.home_gib):
-            raise self._not_started(said, "home-too-large")
+        if problem := home_size.size_problem(use, self.home_gib):
+            raise self._not_started(problem, "home-too-large")
 
     async def _get_slices(self) -> None:
         await self._check_home()
-        await self.settle_old()
+        await self.end_earlier_servers()
         self._report(waiting.ASKED, f"Asking for {self._shape}.")
         lease = await self._lease_for(await self.backend.request(self._request_for(self._shape)))
         if lease is None:
             self._shape = CPU
             return
         self._shape = lease.shape
-        await self.granted(lease)
+        await self.remember_lease(lease)
         self._report(waiting.OFFERED, f"{lease.shape} is yours.")
 
-    def _not_started(self, message: str, reason: str, status: int = 400) -> NotStarted:
-        if reason in HOPELESS:
-            # JupyterHub saves the choice otherwise, and the next start fails as well.
-            self._choose(spawn_page.forgotten(self.user_options))
-        return NotStarted(message, reason=reason, status_code=status)
-
-    def _no_backend(self, error: BackendError, reason: str) -> NotStarted:
+    def _backend_failed(self, error: BackendError, reason: str) -> NotStarted:
         reason = f"{self.backend_name}-{reason}"
         return NotStarted(self.silence, reason=reason, status_code=503, log_message=str(error))
 
     # Its wait for the slices.
 
-    async def _lease_for(self, asked: TicketView) -> LeaseView | None:
-        """The lease, once it is there; None: the student goes on without a GPU."""
+    async def _lease_for(self, new_ticket: TicketView) -> LeaseView | None:
+        """Wait for the lease; None if the student goes on without a GPU."""
         self._wait = waiting.Wait(self, self._report, keeps_ticket=self.keeps_ticket)
-        ticket = await self._wait.until_over(asked)
+        ticket = await self._wait.wait_until_over(new_ticket)
         if ticket is None:
             return None
         if ticket.state is TicketState.OFFERED or ticket.state is TicketState.TAKEN:
@@ -432,49 +239,49 @@ class MIGSpawnerMixin(SpawnerTraits):
         )
         raise self._not_started(message, ticket.reason or ticket.state.value, 503)
 
-    async def attended(self, ticket: int) -> TicketView:
-        """For the wait: the ticket when it has changed, or after a while.
+    async def attend_ticket(self, ticket: int) -> TicketView:
+        """Return the ticket when it has changed, or after a while (`waiting.TicketQueue`).
 
         Raises:
             RefusedByBackend: the student has left its course, so the ticket is over.
         """
         attended = await self._patiently(lambda: self.backend.attend(ticket, ATTEND_S))
-        if not self._may_have(attended.course):
+        if not self._is_in_course(attended.course):
             await self.backend.cancel(ticket)
             raise _not_in_course(attended.course)
         return attended
 
-    async def asked(self, shape: str) -> TicketView:
-        """For the wait: another shape, granted at once; this server's choice from now on."""
+    async def request_shape(self, shape: str) -> TicketView:
+        """Request another shape, granted at once, and save it as the choice."""
         request = self._request_for(shape, only_if_free=True)
         ticket = await self._patiently(lambda: self.backend.request(request))
         self._shape = shape
-        self._choose({**self.user_options, "shape": shape, "course": self._course})
+        self._save_choice({**self.user_options, "shape": shape, "course": self._course})
         return ticket
 
-    async def still_waiting(self, ticket: TicketView) -> TicketView:
-        """For the wait: asking for the same again says that the student still waits."""
+    async def confirm_waiting(self, ticket: TicketView) -> TicketView:
+        """Request the same shape again, which confirms that the student still waits."""
         request = self._request_for(ticket.shape, course=ticket.course)
         return await self._patiently(lambda: self.backend.request(request))
 
-    async def given_up(self, ticket: int) -> TicketView:
-        """For the wait: the ticket, cancelled."""
+    async def cancel_ticket(self, ticket: int) -> TicketView:
+        """Cancel the ticket and return it."""
         return await self.backend.cancel(ticket)
 
     @asynccontextmanager
-    async def _position_kept(self) -> AsyncIterator[None]:
-        """Attend the ticket that waits on until the server is there to do so itself."""
-        ticket = self._wait.kept if self._wait else None
+    async def _keep_position(self) -> AsyncIterator[None]:
+        """Attend the waiting ticket until the server can attend it by itself."""
+        ticket = self._wait.background_ticket if self._wait else None
         if ticket is None:
             yield
             return
-        attending = asyncio.create_task(self._attend_on(ticket))
+        attending = asyncio.create_task(self._keep_attending(ticket))
         try:
             yield
         finally:
             attending.cancel()
 
-    async def _attend_on(self, ticket: int) -> None:
+    async def _keep_attending(self, ticket: int) -> None:
         while True:
             try:
                 await self.backend.attend(ticket, 0)
@@ -483,7 +290,7 @@ class MIGSpawnerMixin(SpawnerTraits):
             await asyncio.sleep(ATTEND_S)
 
     async def _patiently(self, call: Callable[[], Awaitable[Answer]]) -> Answer:
-        """A call that may be made twice, made until the pool answers or patience ends."""
+        """Repeat an idempotent call until the backend answers or `patience_s` is over."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.patience_s
         while True:
@@ -497,25 +304,30 @@ class MIGSpawnerMixin(SpawnerTraits):
                 )
                 await asyncio.sleep(PAUSE_S)
 
-    def _request_for(self, shape: str, **other: Any) -> TicketRequest:
-        who = {"user": self.user.name, "user_id": self.user_id}
-        whose = {**who, "server": self.name, "course": self._course}
-        return TicketRequest(**{**whose, "shape": shape, **other})
+    def _request_for(self, shape: str, **changes: Any) -> TicketRequest:
+        fields = {
+            "user": self.user.name,
+            "user_id": self.user_id,
+            "server": self.name,
+            "course": self._course,
+            "shape": shape,
+        }
+        return TicketRequest(**{**fields, **changes})
 
     def _report(self, pct: int, message: str) -> None:
         self._events.add(pct, message)
 
     # What a student does while the server waits, or runs.
 
-    async def waiting(self) -> dict[str, Any] | None:
-        """What the waiting page is told; None while this start waits for no slice."""
+    async def waiting_status(self) -> dict[str, Any] | None:
+        """Return the data of the waiting page; None while this start does not wait."""
         ticket = self._wait.ticket if self._wait else None
         if ticket is None:
             return None
         free = await self.backend.alternatives(ticket.id)
         if ticket.shape not in self._compute_slices:
             await self._offers()
-        return waiting.shown(
+        return waiting.waiting_page_data(
             ticket,
             free,
             keeps_ticket=self.keeps_ticket,
@@ -524,7 +336,7 @@ class MIGSpawnerMixin(SpawnerTraits):
         )
 
     async def switch_to(self, shape: str) -> None:
-        """Let the start that waits go on with `CPU`, another shape, or not at all (empty).
+        """Continue the waiting start with `CPU` or another shape, or cancel it (empty).
 
         Raises:
             RefusedByBackend: it does not wait (any more), or the pool cannot grant the shape in one
@@ -532,11 +344,11 @@ class MIGSpawnerMixin(SpawnerTraits):
             BackendError: the pool does not answer.
         """
         if self._wait is None:
-            raise waiting.not_waiting()
+            raise waiting.not_waiting_error()
         await self._wait.change_to(shape)
 
-    def without_gpu(self) -> dict[str, Any]:
-        """The options with which a server that holds a slice is started again without one.
+    def options_without_gpu(self) -> dict[str, Any]:
+        """Return the options that restart a server with a slice without one.
 
         Raises:
             RefusedByBackend: it holds none.
@@ -558,7 +370,7 @@ class MIGSpawnerMixin(SpawnerTraits):
         ticket = (await self._server_status()).ticket
         if ticket is None:
             raise RefusedByBackend("not-offered", "This server waits for nothing.", 409)
-        if not self._may_have(ticket.course):
+        if not self._is_in_course(ticket.course):
             raise _not_in_course(ticket.course)
         await self.backend.take(ticket.id)
         saved = self._last_choice().shape
@@ -568,19 +380,19 @@ class MIGSpawnerMixin(SpawnerTraits):
     # While it runs, and its end.
 
     async def poll(self) -> Any:
-        """None (alive) while waiting and starting; then what the base spawner says."""
+        """Return None (alive) while waiting and starting, then the base spawner's answer."""
         if self._is_starting:
             return None
         return await super().poll()
 
     async def poll_and_notify(self) -> Any:
-        """As the base; but nobody goes on while the hub is not yet done with a server that ended.
+        """Poll as the base does, one caller at a time, until the end has been handled.
 
         JupyterHub 6 gives its callbacks to whoever notices the end first.  While the proxy was slow
         to forget the dead server, a second caller, the student's next start, did not wait for them,
         and was then stopped half-way in the dead server's place.
         """
-        async with self._noticing:
+        async with self._poll_lock:
             return await super().poll_and_notify()
 
     async def run_post_stop_hook(self) -> None:
@@ -601,7 +413,7 @@ class MIGSpawnerMixin(SpawnerTraits):
     # State and environment.
 
     def clear_state(self) -> None:
-        """As the base; the grant stays: only `run_post_stop_hook` gives it back.
+        """Clear the base's state; the grant stays until `run_post_stop_hook` gives it back.
 
         JupyterHub calls this at the beginning of every start, too: there the events begin anew.
         """
@@ -610,31 +422,31 @@ class MIGSpawnerMixin(SpawnerTraits):
             self._events = waiting.ProgressEvents()
 
     def get_state(self) -> dict[str, Any]:
-        """The base's state; with a key of ours only while there is a grant or news."""
+        """Return the base's state, with a key of ours while there is a grant or news."""
         state: dict[str, Any] = super().get_state()
-        ours: dict[str, Any] = {"news": self._news} if self._news else {}
-        held = self.held()
-        if held or self.borrows:
-            ours |= {**held, "shape": self._shape, "course": self._course}
+        saved: dict[str, Any] = {"news": self._news} if self._news else {}
+        grant = self.saved_grant()
+        if grant or self.borrows:
+            saved |= {**grant, "shape": self._shape, "course": self._course}
         if self.borrows:
-            ours["lent"] = list(self._lent)
-        if ours:
-            state[STATE_KEY] = ours
+            saved["lent"] = list(self._lent_shapes)
+        if saved:
+            state[STATE_KEY] = saved
         return state
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """As the base; and the grant, when there was one."""
+        """Load the base's state, and the grant if there was one."""
         super().load_state(state)
-        ours = state.get(STATE_KEY, {})
-        self._news = ours.get("news", "")
-        if "shape" in ours:
-            self._shape, self._course = ours["shape"], ours["course"]
-            self._lent = tuple(ours.get("lent", ()))
+        saved = state.get(STATE_KEY, {})
+        self._news = saved.get("news", "")
+        if "shape" in saved:
+            self._shape, self._course = saved["shape"], saved["course"]
+            self._lent_shapes = tuple(saved.get("lent", ()))
             if not self.borrows:
-                self.restore(ours)
+                self.restore_grant(saved)
 
     def get_env(self) -> dict[str, str]:
-        """The base's environment, and what the server holds."""
+        """Return the base's environment, with shape and course of the server."""
         env: dict[str, str] = super().get_env()
         env["MIGLAB_SHAPE"] = self._shape or CPU
         env["MIGLAB_COURSE"] = self._course
@@ -643,7 +455,7 @@ class MIGSpawnerMixin(SpawnerTraits):
         env["MIGLAB_SHAPE_TITLE"] = shape_title(self._shape, size)
         env["MIGLAB_SHAPE_PICTURE"] = gpu_picture(self._shape, size)
         if self.borrows:
-            env["MIGLAB_BORROW"] = json.dumps(self._lent)
+            env["MIGLAB_BORROW"] = json.dumps(self._lent_shapes)
         if self.student_api_url:
             env["MIGLAB_API"] = self.student_api_url
         if self.simulated:
@@ -653,32 +465,3 @@ class MIGSpawnerMixin(SpawnerTraits):
 
 def _not_in_course(course: str) -> RefusedByBackend:
     return RefusedByBackend("not-in-course", f"You are not in the course {course}.", 403)
-
-
-def with_lease_scope(site_scopes: Any) -> TokenScopes:
-    """The scopes of a server's own token: the site's, and the lease of that very server.
-
-    Args:
-        site_scopes: of the site's `server_token_scopes`, a list or a callable; empty for what the
-            hub's role ``server`` has, as in JupyterHub.
-
-    Returns:
-        A callable, as JupyterHub takes it.  A hub that does not define the scope gives its servers
-        no more than the site does.
-    """
-
-    def added(scopes: Iterable[str], spawner: Any) -> list[str]:
-        lease = [f"{LEASE_SCOPE}!server"] if LEASE_SCOPE in scope_definitions else []
-        return [*(scopes or orm.Role.find(spawner.user.db, "server").scopes), *lease]
-
-    async def awaited(scopes: Awaitable[Iterable[str]], spawner: Any) -> list[str]:
-        return added(await scopes, spawner)
-
-    def token_scopes(spawner: Any) -> list[str] | Awaitable[list[str]]:
-        # Not a coroutine by itself: while JupyterHub waits here, it loses the server's address,
-        # which is not yet in its database (6.1 and 5.5, with `slow_spawn_timeout` 0).
-        scopes = site_scopes(spawner) if callable(site_scopes) else site_scopes
-        wait_for = awaited if inspect.isawaitable(scopes) else added
-        return wait_for(scopes, spawner)
-
-    return token_scopes

@@ -22,15 +22,15 @@ LARGEST = 64 * 2**20  # a notebook with its pictures; what is larger is the stud
 
 
 @dataclass(frozen=True)
-class Copied:
-    """What one run did, as paths relative to the target."""
+class CopyResult:
+    """The result of a copy, as paths relative to the target."""
 
     new: tuple[str, ...] = ()
     updated: tuple[str, ...] = ()
-    kept: tuple[str, ...] = ()
+    preserved: tuple[str, ...] = ()
 
 
-def copy_new(source: Path, target: Path) -> Copied:
+def copy_new(source: Path, target: Path) -> CopyResult:
     """Copy what is new or was never edited from ``source`` to ``target``.
 
     A notebook the student deleted comes back: deleting it is how to get a fresh one.  Nothing is
@@ -45,61 +45,63 @@ def copy_new(source: Path, target: Path) -> Copied:
         target.mkdir(parents=True, exist_ok=True)
     before = read_manifest(target)
     delivered = dict(before)
-    done: dict[str, list[str]] = {"new": [], "updated": [], "kept": []}
+    copied: dict[str, list[str]] = {"new": [], "updated": [], "kept": []}
     for file in sorted(path for path in source.rglob("*") if path.is_file()):
         name = file.relative_to(source).as_posix()
         content = file.read_bytes()
-        what = decide(target, name, digest(content), delivered.get(name))
-        if what in ("new", "updated"):
-            write(target / name, content)
-        if what in ("new", "updated", "same"):
+        outcome = decide_outcome(target, name, digest(content), delivered.get(name))
+        if outcome in ("new", "updated"):
+            write_atomically(target / name, content)
+        if outcome in ("new", "updated", "same"):
             delivered[name] = digest(content)
-        if what in done:
-            done[what].append(name)
+        if outcome in copied:
+            copied[outcome].append(name)
     if delivered != before:
-        write(target / MANIFEST, json.dumps(delivered, indent=1, sort_keys=True).encode())
-    return Copied(*(tuple(done[what]) for what in ("new", "updated", "kept")))
+        write_atomically(
+            target / MANIFEST, json.dumps(delivered, indent=1, sort_keys=True).encode()
+        )
+    return CopyResult(*(tuple(copied[outcome]) for outcome in ("new", "updated", "kept")))
 
 
-def decide(target: Path, name: str, wanted: str, delivered: str | None) -> str:
-    """``new``, ``same``, ``updated``, or ``kept`` for what is the student's.
+def decide_outcome(target: Path, name: str, new_digest: str, delivered: str | None) -> str:
+    """Return ``new``, ``same``, ``updated``, or ``kept`` for a student's own version.
 
     Args:
         target: the folder of the notebooks.
         name: where the notebook would go, below that.
-        wanted: the hash of the version to deliver.
+        new_digest: the hash of the version to deliver.
         delivered: the hash of the version delivered last; None if never.
     """
-    here = target / name
+    notebook = target / name
     if any((target / folder).is_symlink() for folder in Path(name).parents):
         return "kept"
-    if not os.path.lexists(here):
+    if not os.path.lexists(notebook):
         return "new"
-    content = read_plain(here)
+    content = read_regular_file(notebook)
     if content is None:
         return "kept"
-    found = digest(content)
-    if found == wanted:
+    current_digest = digest(content)
+    if current_digest == new_digest:
         return "same"
-    return "updated" if found == delivered else "kept"
+    return "updated" if current_digest == delivered else "kept"
 
 
 def digest(content: bytes) -> str:
-    """The hash by which an edit is seen."""
+    """Return the hash that reveals an edit."""
     return hashlib.sha256(content).hexdigest()
 
 
 def read_manifest(target: Path) -> dict[str, str]:
-    """What was delivered before; nothing if the manifest is missing, damaged or no plain file."""
+    """Return the hashes of delivered files; empty if the manifest cannot be read."""
     try:
-        found = json.loads(read_plain(target / MANIFEST) or b"{}")
+        manifest = json.loads(read_regular_file(target / MANIFEST) or b"{}")
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return manifest if isinstance(manifest, dict) else {}
 
 
-def read_plain(path: Path) -> bytes | None:
-    """What is in a file of the student's; None for a link, a pipe, a device, or a huge one.
+def read_regular_file(path: Path) -> bytes | None:
+    """Return a regular file's content; None for a link, pipe, device, or a huge file.
 
     A pipe that nobody writes to would hold up the start for ever, a device never end.
     """
@@ -116,7 +118,7 @@ def read_plain(path: Path) -> bytes | None:
         raise
 
 
-def write(path: Path, content: bytes) -> None:
+def write_atomically(path: Path, content: bytes) -> None:
     """Write a file whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
@@ -132,15 +134,19 @@ def write(path: Path, content: bytes) -> None:
 
 
 def main() -> int:
-    """Copy, and say what came and what stayed; 1 if the home cannot be written."""
+    """Copy, and print what was done; exit status 1 if the home cannot be written."""
     try:
         copied = copy_new(Path(sys.argv[1]), Path(sys.argv[2]))
     except OSError as error:
         print(f"notebooks: {error}", file=sys.stderr)
         return 1
-    for what, names in (("new", copied.new), ("updated", copied.updated), ("kept", copied.kept)):
+    for outcome, names in (
+        ("new", copied.new),
+        ("updated", copied.updated),
+        ("kept", copied.preserved),
+    ):
         if names:
-            print(f"notebooks {what}: {', '.join(names)}", file=sys.stderr)
+            print(f"notebooks {outcome}: {', '.join(names)}", file=sys.stderr)
     return 0
 
 

@@ -18,11 +18,11 @@ _CHANGING = Lock()  # of this process, which alone writes
 
 
 class HomeNamesDamaged(Exception):
-    """The file of homes' names cannot be read or written; nobody's home is known then."""
+    """The file of homes' names cannot be read or written, so no home is known."""
 
 
 def user_id_of(database: Any, number: int) -> str:
-    """The identity of an account: the hub's number for it, and when the account was made.
+    """Return the identity of an account: its number, and when it was created.
 
     SQLite gives the highest number once more when its row was deleted (JupyterHub 5.5 and 6.1
     declare no AUTOINCREMENT), so the number alone can come again.  The time is read from the
@@ -37,7 +37,7 @@ def user_id_of(database: Any, number: int) -> str:
 
 
 class HomeNames:
-    """A file with the user id of everybody by the name of their home.
+    """The file that maps names of homes to user ids.
 
     The hub's process adds to it.  `drop` is for `miglab forget`, which runs only while no hub does:
     between the two processes nothing else keeps one from undoing what the other wrote.
@@ -54,8 +54,8 @@ class HomeNames:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def known(self, user_id: str) -> str | None:
-        """The name of a user's home; None for one that was never seen here.
+    def find_name(self, user_id: str) -> str | None:
+        """Return the name of a user's home; None if there is none yet.
 
         Raises:
             HomeNamesDamaged: the file is something else.
@@ -63,23 +63,23 @@ class HomeNames:
         return next((name for name, owner in self._read().items() if owner == user_id), None)
 
     def owner(self, name: str) -> str | None:
-        """The user id for which the home of this name is kept; None if it is nobody's.
+        """Return the user id that owns a home's name; None if nobody does.
 
         Raises:
             HomeNamesDamaged: the file is something else.
         """
         return self._read().get(name)
 
-    def proposed(self, user_id: str, user_name: str) -> str:
-        """The name that a user's home has, or would have if they started now; nothing is kept.
+    def propose(self, user_id: str, user_name: str) -> str:
+        """Return the name that a user's home has or would get; write nothing.
 
         Raises:
             HomeNamesDamaged: the file is something else.
         """
         return _home_name(self._read(), user_id, user_name)
 
-    def of(self, user_id: str, user_name: str) -> str:
-        """The name of a user's home, kept from now on.
+    def claim(self, user_id: str, user_name: str) -> str:
+        """Return the name of a user's home, and keep it for that user.
 
         Args:
             user_id: by `user_id_of`.
@@ -96,7 +96,7 @@ class HomeNames:
             return name
 
     def drop(self, name: str) -> None:
-        """The home of this name is gone: the name is free again.
+        """Free the name of a home that has been removed.
 
         Raises:
             HomeNamesDamaged: the file is something else, or cannot be written.

@@ -1,6 +1,4 @@
-"""The leases of the lab's own pool: take, attach, and release.
-
-docker.py and local.py lay it over a spawner.
+"""Servers that run on leases of the lab's own pool, in containers or as local processes.
 
 Order of a start: ticket → wait → lease → create → **attach** (the fence) → start → running.
 Order of an end: stop → end whatever holds → release.
@@ -17,14 +15,14 @@ from jupyterhub.utils import isoformat
 
 from miglab_api.leases import LeaseView
 from miglab_api.offers import CPU
-from miglab_spawner.backends import OVER, BackendError, PoolClient, RefusedByBackend
+from miglab_spawner.backends import ENDED_STATES, BackendError, PoolClient, RefusedByBackend
 from miglab_spawner.borrower import Borrower, SliceRunner
 from miglab_spawner.containers.host_config import ContainerLimits, SavedLease, limits_of
 from miglab_spawner.mixin import PAUSE_S, MIGSpawnerMixin
 from miglab_spawner.pages import waiting
 from miglab_spawner.pages.spawn_page import needs_slice
 from miglab_spawner.people import HomeNames, HomeNamesDamaged
-from miglab_spawner.refusals import NotStarted, why_stopped
+from miglab_spawner.refusals import NotStarted, stop_message
 from miglab_spawner.slices_missing import SlicesMissing, check_lease
 from miglab_spawner.traits import PoolTraits
 
@@ -57,27 +55,27 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
 
     @property
     def home_name(self) -> str:
-        """The name under which the user's home and containers go; it outlives a rename.
+        """Return the name of the user's home and containers, which outlives a rename.
 
         Before the first start it is only proposed: an account that is looked at claims no name.
         """
         if self._home_name:
             return self._home_name
         try:
-            return HomeNames(Path(self.home_names_file)).proposed(self.user_id, self.user.name)
+            return HomeNames(Path(self.home_names_file)).propose(self.user_id, self.user.name)
         except HomeNamesDamaged as error:
             self.log.error("The home of %s is unknown: %s", self.user.name, error)
             return f"{self.user.name}-{self.user_id}"  # which is nobody else's
 
     async def keep_home_name(self) -> None:
-        """Keep the name from now on.
+        """Keep the home's name for this user from now on.
 
         Raises:
             NotStarted: nobody can say; a home by another name would look empty.
         """
         names = HomeNames(Path(self.home_names_file))
         try:
-            self._home_name = await asyncio.to_thread(names.of, self.user_id, self.user.name)
+            self._home_name = await asyncio.to_thread(names.claim, self.user_id, self.user.name)
         except HomeNamesDamaged as error:
             self.log.error("No home for %s: %s", self.user.name, error)
             message = (
@@ -98,31 +96,33 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
 
     @property
     def limits(self) -> ContainerLimits:
-        """What this server may use of its host."""
+        """Return what this server may use of its host."""
         return limits_of(self._shape or CPU, self.shape_limits)
 
-    def adopt(self, grant: SavedLease, holder: str) -> None:
-        """Take a lease over that a label names: the hub crashed before it saved its state."""
+    def take_over_lease(self, grant: SavedLease, holder: str) -> None:
+        """Take over a lease that a label names, after a hub that crashed before it saved it."""
         self.grant, self._holder = grant, holder
 
-    async def granted(self, lease: LeaseView) -> None:
+    async def remember_lease(self, lease: LeaseView) -> None:
         """Remember the lease: what `attach` presents, and what is released at the end.
 
         Raises:
             NotStarted: a slice of it has no UUID, so no container can be given it.
         """
-        self.grant = SavedLease.of(lease)
+        self.grant = SavedLease.from_lease(lease)
         try:
             check_lease(lease)
         except SlicesMissing as missing:
-            raise self._without_slices(missing) from None
+            raise self._slices_missing(missing) from None
 
-    def _without_slices(self, missing: SlicesMissing) -> NotStarted:
+    def _slices_missing(self, missing: SlicesMissing) -> NotStarted:
         self.log.error("%s's server is not handed over: %s", self.user.name, missing)
-        return self._not_started(missing.words("Your server was not started"), missing.reason, 503)
+        return self._not_started(
+            missing.message_for("Your server was not started"), missing.reason, 503
+        )
 
-    def held(self) -> dict[str, Any]:
-        """The lease and its holder."""
+    def saved_grant(self) -> dict[str, Any]:
+        """Return the lease and its holder."""
         if self.grant is None:
             return {}
         return {
@@ -133,15 +133,20 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
             "holder": self._holder,
         }
 
-    def restore(self, held: Mapping[str, Any]) -> None:
-        """The lease and its holder, from before the hub's end."""
-        self._holder = held["holder"]
-        whose, slices = (self.user.name, self.name), tuple(held["uuids"])
-        had = (held["lease"], held["generation"], *whose, slices, held.get("ledger", ""))
-        self.grant = SavedLease(*had)
+    def restore_grant(self, saved: Mapping[str, Any]) -> None:
+        """Restore the lease and its holder after a restart of the hub."""
+        self._holder = saved["holder"]
+        self.grant = SavedLease(
+            saved["lease"],
+            saved["generation"],
+            self.user.name,
+            self.name,
+            tuple(saved["uuids"]),
+            saved.get("ledger", ""),
+        )
 
     def get_env(self) -> dict[str, str]:
-        """The environment of every server, and the lease with its slices."""
+        """Return the environment of every server, with the lease and its slices."""
         env: dict[str, str] = super().get_env()
         if self.grant is not None:
             env["MIGLAB_LEASE"] = str(self.grant.lease)
@@ -149,7 +154,7 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
         return env
 
     async def end_holder(self, holder: str) -> None:
-        """Make sure that what holds a lease runs no more: stop it, remove it, whatever it is.
+        """Stop and remove the container or process that holds a lease.
 
         Called with the holder's name when JupyterHub may have skipped ``stop()``.  Already gone is
         fine; an answer that leaves it open raises nothing: the pool confirms for itself.
@@ -160,7 +165,7 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
 
     @property
     def borrower(self) -> Borrower:
-        """The measurements of this server, which holds no slice itself."""
+        """Return what runs this server's measurements on borrowed slices."""
         if self._borrower is None:
             self._borrower = Borrower(
                 lambda: str(self.user.name),
@@ -174,11 +179,11 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
         return self._borrower
 
     def make_runner(self, lease: LeaseView) -> SliceRunner:
-        """A runner for borrowed slices, not yet created."""
+        """Return a runner for borrowed slices, not yet created."""
         raise NotImplementedError
 
     def runner_env(self, lease: LeaseView) -> dict[str, str]:
-        """What a runner is told: what was borrowed, and nothing of the student's."""
+        """Return a runner's environment: the borrowed slices, and nothing of the student's."""
         env = {
             "MIGLAB_LEASE": str(lease.id),
             "MIGLAB_SHAPE": lease.shape,
@@ -190,7 +195,7 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
     # What it holds.
 
     async def attach(self, holder: str) -> None:
-        """The fence: tell the pool who will hold the lease; only then may it be started.
+        """Tell the pool who will hold the lease; only then may the holder be started.
 
         Raises:
             RefusedByBackend: the lease is over or another's; the server must not be started.
@@ -199,24 +204,26 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
             return
         self._report(waiting.ATTACHING, "Handing the slice over to your server.")
         self._holder = holder
-        own, began = self.grant, self._began()
+        grant, server_started = self.grant, self._server_started_at()
         await self._patiently(
-            lambda: self.backend.attach(own.lease, own.generation, holder, own.ledger, began)
+            lambda: self.backend.attach(
+                grant.lease, grant.generation, holder, grant.ledger, server_started
+            )
         )
         self._report(waiting.STARTING, "The slice is yours. Starting your server.")
 
-    def _began(self) -> str:
-        """When this start began, as the hub's API says it: so it is known, whatever clocks do."""
-        began = self.orm_spawner.started if self.orm_spawner else None
-        return isoformat(began) if began else ""
+    def _server_started_at(self) -> str:
+        """Return when this start began, as the hub's API writes it; empty if unknown."""
+        started = self.orm_spawner.started if self.orm_spawner else None
+        return isoformat(started) if started else ""
 
     async def announce_running(self) -> None:
         """Tell the pool that the holder was started; it finds out by itself if this fails."""
         if self.grant is None:
             return
-        own = self.grant
+        grant = self.grant
         try:
-            await self.backend.running(own.lease, own.generation, own.ledger)
+            await self.backend.report_running(grant.lease, grant.generation, grant.ledger)
         except BackendError as error:
             self.log.warning("Lease %d runs, but the pool: %s", self.grant.lease, error)
 
@@ -225,13 +232,13 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
             await self.keep_home_name()
         return await super()._start()
 
-    async def settle_old(self) -> None:
+    async def end_earlier_servers(self) -> None:
         """End earlier holders of this very server, so that the pool need not refuse the new one."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.create_timeout_s
-        for lease in await self._own_leases():
+        for lease in await self._server_leases():
             await self._release(lease, "the same server starts anew")
-            while lease.state not in OVER:
+            while lease.state not in ENDED_STATES:
                 if loop.time() > deadline:
                     raise self._not_started(
                         "Your earlier server has not ended yet. Try again in a minute.",
@@ -268,12 +275,12 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
         if grant is None and not needs_slice(self._next_shape()):
             return
         if grant is not None and not self._news:
-            await self._hear_why(grant)
-        for lease in await self._own_leases(also=grant):
+            await self._explain_end(grant)
+        for lease in await self._server_leases(also=grant):
             await self._release(lease, self._news or "the server ended")
 
     async def delete_forever(self) -> None:
-        """As the base; a server that is deleted, or whose user is, waits for nothing any more."""
+        """Cancel the ticket of a server that is deleted, then delete as the base does."""
         try:
             ticket = (await self._server_status()).ticket
             if ticket is not None:
@@ -284,18 +291,18 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
         if inspect.isawaitable(answer):
             await answer
 
-    async def _hear_why(self, grant: SavedLease) -> None:
-        """Tell the student, on the next spawn page, why somebody asked for the slice back."""
+    async def _explain_end(self, grant: SavedLease) -> None:
+        """Show on the next spawn page why the slice was reclaimed."""
         try:
             lease = await self.backend.lease(grant.lease)
         except RefusedByBackend as refused:
             self.log.info("Lease %d is not known any more: %s", grant.lease, refused)
             return
-        if _is_grant(lease, grant) and (why := why_stopped(lease)):
-            self.tell_next_time(why)
+        if _is_grant(lease, grant) and (stop_reason := stop_message(lease)):
+            self.show_on_next_spawn_page(stop_reason)
 
-    async def _own_leases(self, also: SavedLease | None = None) -> list[LeaseView]:
-        """This server's leases that have or had a holder; ``also`` one that never had.
+    async def _server_leases(self, also: SavedLease | None = None) -> list[LeaseView]:
+        """Return this server's leases that have or had a holder, and the lease ``also``.
 
         A grant without a holder may belong to a ticket that is kept, so it is left alone.
         """
@@ -315,5 +322,5 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
 
 
 def _is_grant(lease: LeaseView, grant: SavedLease) -> bool:
-    """Whether it is this very lease: a restored ledger gives its numbers once more."""
+    """Whether a lease is the granted one; a restored ledger gives its numbers again."""
     return (lease.id, lease.generation) == (grant.lease, grant.generation)

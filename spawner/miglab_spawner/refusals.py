@@ -24,12 +24,12 @@ except ImportError:  # JupyterHub 5
 
         @property
         def reason(self) -> str:
-            """A word for whoever counts refusals."""
+            """Return the reason that metrics count."""
             return self._reason
 
         @reason.setter
         def reason(self, _by_the_hub: str | None) -> None:
-            """The first one stays."""
+            """Ignore JupyterHub 5, which would set it to "error"."""
 
 
 #: The reasons the spawner itself gives; the pool's own are passed on unchanged.
@@ -66,13 +66,13 @@ REASONS = {
 }
 
 #: Refusals that asking again cannot change: the choice is forgotten, so the next start is free.
-HOPELESS = frozenset(
+PERMANENT_REFUSALS = frozenset(
     {"bad-options", "not-in-course", "bad-shape", "impossible-shape", "shape-not-offered"}
 )
 
 
 class NotStarted(SpawnException):
-    """A refusal that reaches the person in its own words.
+    """A refused start, with a message for the student.
 
     JupyterHub's pages show ``jupyterhub_message`` where an exception has one, else the technical
     ``str()`` of the exception or nothing at all.
@@ -83,8 +83,8 @@ class NotStarted(SpawnException):
         self.jupyterhub_message = message
 
 
-def why_stopped(lease: LeaseView) -> str:
-    """Why a server was stopped, for its student's next spawn page; empty if nobody asked for it."""
+def stop_message(lease: LeaseView) -> str:
+    """Return why a server was stopped, for the spawn page; empty if nobody asked for it."""
     if lease.is_given_back:
         return "You released your GPU slice, so your server was stopped. Your files are kept."
     if lease.release_requested_at is None or not lease.reason:
@@ -92,8 +92,8 @@ def why_stopped(lease: LeaseView) -> str:
     return f"Your server was stopped, because its slice was reclaimed: {lease.reason}"
 
 
-def why_container_ended(state: Mapping[str, Any], mem_bytes: int) -> str:
-    """The words for a container that runs no more.
+def container_end_message(state: Mapping[str, Any], mem_bytes: int) -> str:
+    """Return why a container ended, for its student.
 
     Args:
         state: ``State`` of Docker's inspect.
@@ -110,13 +110,13 @@ def why_container_ended(state: Mapping[str, Any], mem_bytes: int) -> str:
             "ended. Your files are there; what was in memory is lost. "
             "Load less at a time, or choose a bigger shape."
         )
-    return why_process_ended(int(state.get("ExitCode") or 0))
+    return process_end_message(int(state.get("ExitCode") or 0))
 
 
-def why_process_ended(exit_code: int) -> str:
-    """The words for an exit code; negative for a signal, 0 for peace (and for not known)."""
+def process_end_message(exit_code: int) -> str:
+    """Return why a process ended; negative codes are signals, 0 is a normal or unknown end."""
     if exit_code == 0:
         return ""
     signal = -exit_code if exit_code < 0 else exit_code - 128 if exit_code > 128 else 0
-    how = f"was ended by signal {signal}" if signal else f"ended with exit code {exit_code}"
-    return f"Your last server {how}. Your files are there; what was in memory is lost."
+    outcome = f"was ended by signal {signal}" if signal else f"ended with exit code {exit_code}"
+    return f"Your last server {outcome}. Your files are there; what was in memory is lost."

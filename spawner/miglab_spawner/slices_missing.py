@@ -11,7 +11,7 @@ _MISSING = {
 
 
 class SlicesMissing(Exception):
-    """Nothing may be handed over, or run, as if it had the slices of its lease.
+    """A server or runner lacks slices of its lease, or nobody can tell whether it has them.
 
     Args:
         reason: one of `refusals.REASONS`, and what the person is told by it is here.
@@ -22,8 +22,8 @@ class SlicesMissing(Exception):
         super().__init__(f"{reason}: {details}")
         self.reason, self.details = reason, details
 
-    def words(self, outcome: str) -> str:
-        """What the person is told; ``outcome`` is what did not happen because of it."""
+    def message_for(self, outcome: str) -> str:
+        """Return the message for the person; ``outcome`` says what did not happen."""
         return (
             f"{outcome}, because {_MISSING[self.reason]}. What was granted is being given back. "
             "Try again; if it stays so, tell your instructor."

@@ -5,7 +5,7 @@ from typing import Any
 from traitlets import Bool, Dict, Float, TraitError, Unicode, validate
 from traitlets.config import LoggingConfigurable
 
-from miglab_spawner.containers.host_config import SHAPE_LIMITS, checked
+from miglab_spawner.containers.host_config import SHAPE_LIMITS, check_limits
 
 
 class SpawnerTraits(LoggingConfigurable):
@@ -149,9 +149,9 @@ class PoolTraits(LoggingConfigurable):
     ).tag(config=True)
 
     @validate("shape_limits")
-    def _known_limits(self, proposal: Any) -> Any:
+    def _check_shape_limits(self, proposal: Any) -> Any:
         try:
-            checked(proposal["value"])
+            check_limits(proposal["value"])
         except ValueError as error:
             raise TraitError(str(error)) from error
         return proposal["value"]

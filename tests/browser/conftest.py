@@ -106,14 +106,14 @@ def page(new_page: Callable[[], Page]) -> Page:
 @pytest.fixture
 def come(lab: TemporaryLab) -> Iterator[Come]:
     """Make a student who asks for a slice, and works elsewhere; gone after the test."""
-    made: list[Student] = []
+    students: list[Student] = []
 
     def ask(name: str, shape: str = "1g.5gb") -> Student:
-        made.append(asking(lab, name, shape))
-        return made[-1]
+        students.append(asking(lab, name, shape))
+        return students[-1]
 
     yield ask
-    for student in made:
+    for student in students:
         student.leave()
         student.close()
     wait_for(lambda: not lab.leases(), "the slices to be given back")

@@ -42,9 +42,11 @@ class Firefox:
         with self._log.open("w") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
         try:
-            found = wait_for(lambda: LISTENS.search(self._log.read_text()), "Firefox's address")
+            address_match = wait_for(
+                lambda: LISTENS.search(self._log.read_text()), "Firefox's address"
+            )
             self._socket = websocket.create_connection(
-                f"{found[1]}/session", suppress_origin=True, timeout=ANSWERS_WITHIN_S
+                f"{address_match[1]}/session", suppress_origin=True, timeout=ANSWERS_WITHIN_S
             )
             self._ask("session.new", capabilities={})
             # The window that a headless Firefox opens with never has the focus; a new tab has.
@@ -77,11 +79,11 @@ class Firefox:
     def type(self, keys: str) -> None:
         """Press keys, one after the other."""
         strokes = ("keyDown", "keyUp")
-        self._act("key", [{"type": do, "value": key} for key in keys for do in strokes])
+        self._act("key", [{"type": stroke, "value": key} for key in keys for stroke in strokes])
 
     def _now(self, expression: str) -> Any:
         try:
-            found = self._ask(
+            element = self._ask(
                 "script.evaluate",
                 expression=f"JSON.stringify({expression})",
                 target={"context": self._tab},
@@ -89,7 +91,7 @@ class Firefox:
             )
         except CheckFailed:  # the page was just left
             return None
-        return json.loads(found.get("result", {}).get("value", "null"))
+        return json.loads(element.get("result", {}).get("value", "null"))
 
     def _act(self, kind: str, actions: list[dict[str, Any]]) -> None:
         hand = {"type": kind, "id": kind, "actions": actions}

@@ -28,9 +28,10 @@ def serious_problems(page: Page, within: str | None = None) -> list[str]:
     options = {"resultTypes": ["violations"]}
     results = Axe().run(page, context=within, options=options)
     return [
-        f"{found['id']}: {found['help']}: {[node['html'][:120] for node in found['nodes']]}"
-        for found in results.response["violations"]
-        if found["impact"] in ("serious", "critical")
+        f"{violation['id']}: {violation['help']}: "
+        f"{[node['html'][:120] for node in violation['nodes']]}"
+        for violation in results.response["violations"]
+        if violation["impact"] in ("serious", "critical")
     ]
 
 
@@ -62,9 +63,9 @@ def go(page: Page, place: str) -> None:
     page.wait_for_load_state("load")  # its scripts have run: what is pressed is heard
 
 
-def said(page: Page, words: str) -> None:
+def said(page: Page, text: str) -> None:
     """The page tells what came of it."""
-    expect(page.get_by_role("status").filter(has_text=words)).to_be_visible()
+    expect(page.get_by_role("status").filter(has_text=text)).to_be_visible()
 
 
 def looks_good(page: Page, name: str, within: str | None = None) -> None:

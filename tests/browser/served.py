@@ -69,8 +69,8 @@ class PageLab(ServedPages):
             self.world.run(user, course="ml")
         super().__init__(self.world.pool)
 
-    async def __aexit__(self, *why: object) -> None:
-        await super().__aexit__(*why)
+    async def __aexit__(self, *exception_info: object) -> None:
+        await super().__aexit__(*exception_info)
         self.world.check()
         self.world.close()
 
@@ -84,9 +84,10 @@ async def problems(page: Page, *impacts: str) -> list[str]:
     """What axe finds, one line each; of these impacts only, if any are named."""
     results = await Axe().run(page, options={"resultTypes": ["violations"]})
     return [
-        f"{found['id']}: {found['help']}: {[node['html'][:160] for node in found['nodes'][:3]]}"
-        for found in results.response["violations"]
-        if not impacts or found["impact"] in impacts
+        f"{violation['id']}: {violation['help']}: "
+        f"{[node['html'][:160] for node in violation['nodes'][:3]]}"
+        for violation in results.response["violations"]
+        if not impacts or violation["impact"] in impacts
     ]
 
 

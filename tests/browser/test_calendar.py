@@ -38,8 +38,10 @@ async def page(open_page: Open) -> Page:
 
 async def at_hour(page: Page) -> str:
     """The hour that the keyboard is on, and how much it has left; empty for none."""
-    here = "document.activeElement.matches('.left button') && document.activeElement.ariaLabel"
-    return str(await page.evaluate(here) or "")
+    focused_day = (
+        "document.activeElement.matches('.left button') && document.activeElement.ariaLabel"
+    )
+    return str(await page.evaluate(focused_day) or "")
 
 
 async def test_arrow_keys_go_from_hour_to_hour(page: Page) -> None:
@@ -85,10 +87,13 @@ async def test_an_hour_begins_the_form(lab: PageLab, page: Page) -> None:
     await page.keyboard.press("Shift+Tab")
     await page.keyboard.press("Enter")
     await expect(page.get_by_text("The slices are reserved.")).to_be_visible()
-    left = f"{TUESDAY:%A %-d %B}, 10:00: 0 left to reserve"
-    await expect(page.get_by_role("button", name=left)).to_be_focused()
-    made = {(one.course, one.count, one.date) for one in lab.pool.reservations.all()}
-    assert made == {("ml", 5, TUESDAY), ("ml", 2, TUESDAY)}
+    label = f"{TUESDAY:%A %-d %B}, 10:00: 0 left to reserve"
+    await expect(page.get_by_role("button", name=label)).to_be_focused()
+    reservations = {
+        (reservation.course, reservation.count, reservation.date)
+        for reservation in lab.pool.reservations.all()
+    }
+    assert reservations == {("ml", 5, TUESDAY), ("ml", 2, TUESDAY)}
 
 
 async def test_the_times_of_one_hour_can_be_read(lab: PageLab, page: Page) -> None:

@@ -87,12 +87,12 @@ def test_no_page_and_no_table_is_wider_than_a_phone(site: Path, phone: Page) -> 
 def test_a_search_finds_the_page_first(address: str, phone: Page) -> None:
     """The words that people search lead to the page that helps."""
     first = {}
-    for words in SEARCHES:
-        phone.goto(f"{address}/search.html?q={words.replace(' ', '+')}")
+    for query in SEARCHES:
+        phone.goto(f"{address}/search.html?q={query.replace(' ', '+')}")
         phone.wait_for_selector(f"{FOUND} >> nth=0")
         phone.wait_for_function(
             "document.querySelector('.search-summary').innerText.match(/found/)"
         )
-        found = phone.locator(FOUND).first.get_attribute("href") or ""
-        first[words] = found.split("?")[0].split("#")[0]
+        target = phone.locator(FOUND).first.get_attribute("href") or ""
+        first[query] = target.split("?")[0].split("#")[0]
     assert first == SEARCHES

@@ -71,16 +71,16 @@ c.ServerApp.jpserver_extensions = {{"trap": True}}
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A certificate for the lab's domain and all hosts below it."""
-    where = tmp_path_factory.mktemp("tls")
+    folder = tmp_path_factory.mktemp("tls")
     names = f"subjectAltName=DNS:{DOMAIN},DNS:*.{DOMAIN}"
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
-    files = ["-keyout", where / "key.pem", "-out", where / "certificate.pem"]
+    files = ["-keyout", folder / "key.pem", "-out", folder / "certificate.pem"]
     subprocess.run(
         [*command, "-subj", f"/CN={DOMAIN}", "-addext", names, *files],
         check=True,
         capture_output=True,
     )
-    return where
+    return folder
 
 
 @pytest.fixture(scope="module")

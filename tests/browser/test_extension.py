@@ -72,8 +72,8 @@ def open_panel(page: Page) -> Locator:
 
 def problems(page: Page) -> list[str]:
     """What axe finds in our parts of the page."""
-    ours = (".miglab-card", ".miglab-panel", ".miglab-status")
-    return [problem for part in ours for problem in serious_problems(page, part)]
+    selectors = (".miglab-card", ".miglab-panel", ".miglab-status")
+    return [problem for part in selectors for problem in serious_problems(page, part)]
 
 
 def test_warned_extended_and_released(page: Page, lab: TemporaryLab):
@@ -127,13 +127,15 @@ def test_warned_extended_and_released(page: Page, lab: TemporaryLab):
 
 def offline_and_back(page: Page) -> None:
     """The laptop sleeps, or has no Wi-Fi: said in one line, which goes by itself; no question."""
-    said = page.get_by_role("status").filter(has_text="You are offline; your server keeps running")
+    notice = page.get_by_role("status").filter(
+        has_text="You are offline; your server keeps running"
+    )
     with page.expect_event("requestfailed", lambda request: "/api/kernels" in request.url):
         page.context.set_offline(True)
-    expect(said).to_be_visible()
+    expect(notice).to_be_visible()
     expect(status(page)).to_have_text(re.compile(r"^1g\.5gb · .* · offline, figures .* old$"))
     expect(page.get_by_role("dialog")).to_have_count(0)
     assert serious_problems(page, ".miglab-offline") == []
     page.context.set_offline(False)
-    expect(said).to_have_count(0)
+    expect(notice).to_have_count(0)
     expect(status(page)).to_have_text(re.compile(r" · nobody is waiting for it$"))

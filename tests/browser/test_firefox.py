@@ -29,14 +29,14 @@ def one(selector: str) -> str:
 def named(text: str, within: str = "document") -> str:
     """The button, or the item of a menu, that says exactly this."""
     kinds = "'button, .lm-MenuBar-item'"
-    says = f"item.textContent.trim() === {text!r} && item.offsetParent"
-    return f"[...({within})?.querySelectorAll({kinds}) ?? []].find(item => {says})"
+    condition = f"item.textContent.trim() === {text!r} && item.offsetParent"
+    return f"[...({within})?.querySelectorAll({kinds}) ?? []].find(item => {condition})"
 
 
 def field(label: str) -> str:
     """A field of the panel, by its label."""
-    says = f"row.querySelector('label')?.textContent === {label!r}"
-    row = f"[...({PANEL})?.querySelectorAll('.widget-text') ?? []].find(row => {says})"
+    condition = f"row.querySelector('label')?.textContent === {label!r}"
+    row = f"[...({PANEL})?.querySelectorAll('.widget-text') ?? []].find(row => {condition})"
     return f"{row}?.querySelector('input')"
 
 

@@ -52,9 +52,9 @@ def phone(chromium: Browser) -> Iterator[Page]:
 
 @contextmanager
 def timed(walk: str) -> Iterator[None]:
-    begun = time.monotonic()
+    started_at = time.monotonic()
     yield
-    print(f"{walk}: {time.monotonic() - begun:.1f} s")
+    print(f"{walk}: {time.monotonic() - started_at:.1f} s")
 
 
 def tab_to(page: Page, target: Locator) -> None:
@@ -132,8 +132,8 @@ def test_a_new_instructor(page: Page, phone: Page, lab: TemporaryLab) -> None:
         sign_in_by_keys(page, lab, "ina", password)
         page.wait_for_url("**/services/pool/")
         looks_good(page, "first-pool")
-        for name, said in PAGES.items():
-            visit(page, name, said)
+        for name, text in PAGES.items():
+            visit(page, name, text)
             looks_good(page, f"first-{name.lower()}")
         visit(page, "Reservations", "")
         press(page, page.get_by_role("button", name="Reserve…"))
@@ -147,10 +147,10 @@ def test_a_new_instructor(page: Page, phone: Page, lab: TemporaryLab) -> None:
         looks_good(phone, f"phone-{name or 'pool'}")
 
 
-def visit(page: Page, name: str, said: str) -> None:
+def visit(page: Page, name: str, text: str) -> None:
     navigation = page.get_by_role("navigation", name="Pages of the lab")
     press(page, navigation.get_by_role("link", name=name))
     expect(navigation.get_by_role("link", name=name)).to_have_attribute("aria-current", "page")
     page.wait_for_load_state("load")
-    if said:
-        expect(page.get_by_text(said)).to_be_visible()
+    if text:
+        expect(page.get_by_text(text)).to_be_visible()

@@ -54,8 +54,8 @@ async def test_everything_can_be_read(open_page: Open, size: tuple[int, int]) ->
 async def test_every_state_is_drawn_with_its_word(open_page: Open) -> None:
     """All the words of the legend stand in the drawing, and no two look the same."""
     page = await open_page()
-    drawn = await page.locator(".cell .state").all_inner_texts()
-    assert set(drawn) == set(WORDS.values())
+    states = await page.locator(".cell .state").all_inner_texts()
+    assert set(states) == set(WORDS.values())
     looks = await page.evaluate(
         "[...document.querySelectorAll('.legend .swatch')].map((item) => {"
         "const look = getComputedStyle(item);"
@@ -79,7 +79,7 @@ async def test_arrow_keys_walk_over_the_drawing(open_page: Open) -> None:
     """Right and left along a GPU, up and down between GPUs; Enter opens what one is on."""
     page = await open_page()
     await page.locator("#open-0-0").focus()
-    for key, there in (
+    for key, expected in (
         ("ArrowRight", "open-0-1"),
         ("ArrowDown", "open-1-1"),
         ("ArrowLeft", "open-1-0"),
@@ -87,7 +87,7 @@ async def test_arrow_keys_walk_over_the_drawing(open_page: Open) -> None:
         ("ArrowUp", "open-0-0"),
     ):
         await page.keyboard.press(key)
-        assert await page.evaluate("document.activeElement.id") == there
+        assert await page.evaluate("document.activeElement.id") == expected
     await page.keyboard.press("Enter")
     await page.get_by_role("dialog").get_by_text("1g.5gb on GPU 0").wait_for()
     await page.keyboard.press("Escape")

@@ -81,9 +81,9 @@ class Repository:
         self._git("add", "--all")
         self._git("commit", "--quiet", "--message", name)
 
-    def _git(self, *words: str) -> None:
-        who = ("-c", "user.name=Ina", "-c", "user.email=ina@example.edu")
-        subprocess.run(["git", *who, *words], cwd=self.folder, check=True)
+    def _git(self, *arguments: str) -> None:
+        identity = ("-c", "user.name=Ina", "-c", "user.email=ina@example.edu")
+        subprocess.run(["git", *identity, *arguments], cwd=self.folder, check=True)
 
 
 @pytest.fixture
@@ -95,9 +95,9 @@ def repository(shelf: Path, tmp_path: Path) -> Repository:
 def link_of(lab: TemporaryLab, repository: Repository, **changed: str) -> str:
     """What the program on the page prints for this lab, this repository and these changes."""
     (program,) = re.findall(r"```python\n(.*?)```", HOWTO.read_text(encoding="utf-8"), re.DOTALL)
-    own = {"https://lab.example.edu": lab.settings.public_url.rstrip("/")}
-    own["https://github.com/example/vision-exercises"] = repository.url
-    for old, new in (own | changed).items():
+    origins = {"https://lab.example.edu": lab.settings.public_url.rstrip("/")}
+    origins["https://github.com/example/vision-exercises"] = repository.url
+    for old, new in (origins | changed).items():
         assert old in program
         program = program.replace(old, new)
     space: dict[str, Any] = {}
@@ -139,12 +139,12 @@ def test_a_link_starts_its_shape_and_brings_the_files(
     assert (lease.shape, lease.course) == ("3g.20gb", "vision")
 
     files = lab.settings.homes / folder_name("ada") / "vision-exercises"
-    (files / "week1.ipynb").write_text(mine := NOTEBOOK.replace("{}", '{"mine": 1}'))
+    (files / "week1.ipynb").write_text(edited := NOTEBOOK.replace("{}", '{"mine": 1}'))
     repository.publish("week2.ipynb")
     page.goto(link.replace("week1", "week2"))
     agree(page)
     expect(page.get_by_role("tab", name="week2.ipynb")).to_be_visible(timeout=KERNEL_MS)
-    assert (files / "week1.ipynb").read_text() == mine
+    assert (files / "week1.ipynb").read_text() == edited
     assert lab.leases()["ada"].id == lease.id
 
 
@@ -178,20 +178,20 @@ def test_a_link_gives_its_author_none_of_the_powers(
     (home / "inside").symlink_to(startup.parent)
     pull = f"{lab.settings.public_url}user/dan/git-pull"
     before = set(home.rglob("week1*"))
-    asked = {"repo": repository.url, "_xsrf": xsrf}
+    fields = {"repo": repository.url, "_xsrf": xsrf}
     for name, changed in ATTACKS.items():
-        link = asked | {key: text.format(elsewhere=elsewhere) for key, text in changed.items()}
+        link = fields | {key: text.format(elsewhere=elsewhere) for key, text in changed.items()}
         for answer in (
             page.request.get(pull, params=link),
             page.request.post(pull, params=link),
             page.request.get(f"{pull}/api", params=link),
         ):
             assert answer.status == 403, name
-    assert page.request.get(f"{pull}/api", params=asked).status == 403
-    del asked["_xsrf"]
-    assert page.request.post(pull, params=asked).status == 403  # no XSRF token
+    assert page.request.get(f"{pull}/api", params=fields).status == 403
+    del fields["_xsrf"]
+    assert page.request.post(pull, params=fields).status == 403  # no XSRF token
     assert set(home.rglob("week1*")) == before and not list(home.rglob("PWNED"))
-    page.goto(f"{pull}?{urlencode(asked | {'targetpath': '.jupyter'})}")
+    page.goto(f"{pull}?{urlencode(fields | {'targetpath': '.jupyter'})}")
     expect(page.get_by_text("no part of it may begin with a dot")).to_be_visible()
 
 
@@ -199,11 +199,11 @@ def test_agreeing_counts_once(page: Page, lab: TemporaryLab, repository: Reposit
     """Whatever the API is asked, it fetches what was agreed to, and not again."""
     xsrf = start_on_cpu(page, lab, "eve")
     pull = f"{lab.settings.public_url}user/eve/git-pull"
-    asked = {"repo": repository.url, "_xsrf": xsrf}
-    assert page.request.post(pull, params=asked).ok
-    fetched = page.request.get(f"{pull}/api", params=asked | {"targetpath": ".jupyter"}).text()
+    fields = {"repo": repository.url, "_xsrf": xsrf}
+    assert page.request.post(pull, params=fields).ok
+    fetched = page.request.get(f"{pull}/api", params=fields | {"targetpath": ".jupyter"}).text()
     assert '"finished"' in fetched
     home = lab.settings.homes / folder_name("eve")
     assert (home / "vision-exercises/week1.ipynb").is_file()
     assert not (home / ".jupyter/week1.ipynb").exists()
-    assert page.request.get(f"{pull}/api", params=asked).status == 403
+    assert page.request.get(f"{pull}/api", params=fields).status == 403

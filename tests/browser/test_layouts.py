@@ -47,11 +47,11 @@ async def tab_to(page: Page, label: str) -> None:
     raise AssertionError(f"{label} cannot be reached by Tab")
 
 
-async def type_over(page: Page, label: str, words: str) -> None:
+async def type_over(page: Page, label: str, text: str) -> None:
     """Go to a field and write it anew."""
     await tab_to(page, label)
     await page.keyboard.press("Control+a")
-    await page.keyboard.type(words)
+    await page.keyboard.type(text)
 
 
 async def test_a_layout_is_made_and_applied_by_keyboard(lab: PageLab, page: Page) -> None:

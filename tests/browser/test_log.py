@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest_asyncio
 from playwright.async_api import Page, expect
-from tests.unit.pool.http.conftest import queued
+from tests.unit.pool.http.conftest import enqueue
 
 from miglab_api.staff import MessageRequest
 
@@ -21,7 +21,7 @@ FAN = "The fan of GPU 0 is loud: it is looked at tonight, and comes back tomorro
 def a_day(lab: PageLab) -> None:
     """What staff did on a long day, and two messages that are shown."""
     world, staff, now = lab.world, lab.pool.staff, lab.world.at
-    gpu, ticket = world.driver.uuids[0], queued(world).id
+    gpu, ticket = world.driver.uuids[0], enqueue(world).id
     root, ilse = "person:root", "person:ilse"
     world.at = now - 6 * ROUNDS * 11 * MINUTE
     for _ in range(ROUNDS):

@@ -73,16 +73,16 @@ class Platform(ThreadingHTTPServer):
         link = f"{self.lab_url}hub/lti13/oauth_login?{urlencode(hints)}"
         return f'<h1>Vision</h1><a target="_blank" href="{escape(link)}">GPU lab</a>'
 
-    def launch_page(self, asked: dict[str, str]) -> str:
+    def launch_page(self, query: dict[str, str]) -> str:
         """The form that the browser posts to the lab by itself."""
-        login, now = asked["login_hint"], int(time.time())
+        login, now = query["login_hint"], int(time.time())
         claims = {
             "iss": self.url,
             "aud": "miglab",
             "sub": f"id-of-{login}",
             "iat": now,
             "exp": now + 300,
-            "nonce": asked["nonce"],
+            "nonce": query["nonce"],
             f"{CLAIM}/message_type": "LtiResourceLinkRequest",
             f"{CLAIM}/version": "1.3.0",
             f"{CLAIM}/deployment_id": "1",
@@ -93,13 +93,13 @@ class Platform(ThreadingHTTPServer):
             ROLES: [self.role],
         }
         token = jwt.encode(claims, self.signs_with, algorithm="RS256", headers={"kid": "1"})
-        fields = {"id_token": token, "state": asked["state"]}
+        fields = {"id_token": token, "state": query["state"]}
         inputs = "".join(
             f'<input type="hidden" name="{name}" value="{escape(value)}">'
             for name, value in fields.items()
         )
         return (
-            f'<form method="post" action="{escape(asked["redirect_uri"])}">{inputs}</form>'
+            f'<form method="post" action="{escape(query["redirect_uri"])}">{inputs}</form>'
             "<script>document.forms[0].submit()</script>"
         )
 
@@ -113,14 +113,14 @@ class _Pages(Answers):
     server: Platform
 
     def do_GET(self) -> None:  # noqa: N802  the base class calls it so
-        where = urlsplit(self.path)
-        asked = {name: found[0] for name, found in parse_qs(where.query).items()}
-        if where.path == "/keys":
+        url = urlsplit(self.path)
+        query = {name: values[0] for name, values in parse_qs(url.query).items()}
+        if url.path == "/keys":
             self.answer(json.dumps(self.server.keys()), "application/json")
-        elif where.path == "/authorize":
-            self.answer(self.server.launch_page(asked), HTML)
+        elif url.path == "/authorize":
+            self.answer(self.server.launch_page(query), HTML)
         else:
-            self.answer(self.server.course_page(asked.get("login", "")), HTML)
+            self.answer(self.server.course_page(query.get("login", "")), HTML)
 
 
 @pytest.fixture(scope="module")
@@ -131,9 +131,9 @@ def platform() -> Iterator[Platform]:
 
 @pytest.fixture(scope="module")
 def lab(platform: Platform) -> Iterator[TemporaryLab]:
-    more = LAB_TOML.format(url=platform.url)
+    platform_toml = LAB_TOML.format(url=platform.url)
     one_origin = "students_can_act_as_staff = true"  # nobody publishes a page here
-    with temporary_lab(docker=False, accept=one_origin, more=more) as running:
+    with temporary_lab(docker=False, accept=one_origin, more=platform_toml) as running:
         platform.lab_url = running.settings.public_url
         yield running
 

@@ -174,7 +174,7 @@ def test_a_smaller_shape_and_giving_up(page: Page, lab: TemporaryLab, classmate:
 
 def notebook(path: Path) -> None:
     """Thirty cells that were run; the page shows only a few of them."""
-    made = nbformat.v4.new_notebook(
+    notebook = nbformat.v4.new_notebook(
         cells=[
             nbformat.v4.new_code_cell(
                 f"print({number})",
@@ -186,7 +186,7 @@ def notebook(path: Path) -> None:
         ],
         metadata={"kernelspec": {"name": "python3", "display_name": "Python 3 (ipykernel)"}},
     )
-    nbformat.write(made, path)
+    nbformat.write(notebook, path)
 
 
 HOLD = """
@@ -230,7 +230,7 @@ def test_the_slice_is_given_back_and_the_work_goes_on(page: Page, lab: Temporary
     other, slow = page.context.new_page(), page.context.new_page()
     edit(other, lab, "flo")
     slow.add_init_script(HOLD)
-    left = open_notebook(slow, lab, "homework.ipynb")
+    page_left = open_notebook(slow, lab, "homework.ipynb")
     cell = open_notebook(page, lab, "lesson.ipynb")
     status(page).click()
     panel = page.get_by_role("region", name="GPU slice", exact=True)
@@ -249,8 +249,8 @@ def test_the_slice_is_given_back_and_the_work_goes_on(page: Page, lab: Temporary
     page.keyboard.press("Control+Enter")
     expect(cell).not_to_have_class(re.compile("miglab-before-move"))
     assert note(cell) == "none"
-    shown = page.request.get(f"{lab.settings.public_url}user/flo/miglab/api/lease").json()
-    assert (shown["state"], shown["shape"]) == ("none", "cpu")
+    view = page.request.get(f"{lab.settings.public_url}user/flo/miglab/api/lease").json()
+    assert (view["state"], view["shape"]) == ("none", "cpu")
 
     slow.locator(".jp-Notebook .jp-Cell").first.hover()
     slow.mouse.wheel(0, 1)
@@ -258,8 +258,8 @@ def test_the_slice_is_given_back_and_the_work_goes_on(page: Page, lab: Temporary
     slow.wait_for_function(
         "Object.values(sessionStorage).some(kept => kept.includes('\"seen\":-1'))"
     )
-    expect(left).to_be_attached()
-    expect(left).not_to_be_in_viewport()  # who had begun to read elsewhere stays there
+    expect(page_left).to_be_attached()
+    expect(page_left).not_to_be_in_viewport()  # who had begun to read elsewhere stays there
     assert lab.broken_invariants() == []
     other.close()
     slow.close()

@@ -49,35 +49,35 @@ def opened(jupyter: PanelLab, page: Page) -> Page:  # noqa: F811
     return page
 
 
-def cell_with(page: Page, words: str) -> Locator:
+def cell_with(page: Page, text: str) -> Locator:
     """The code cell whose text holds these words."""
-    return page.locator(".jp-CodeCell").filter(has=page.locator(".cm-content", has_text=words))
+    return page.locator(".jp-CodeCell").filter(has=page.locator(".cm-content", has_text=text))
 
 
-def rewrite(page: Page, words: str, text: str) -> None:
+def rewrite(page: Page, source: str, text: str) -> None:
     """Put another text into the cell, and run it."""
-    cell_with(page, words).locator(".cm-content").first.click()
+    cell_with(page, source).locator(".cm-content").first.click()
     page.keyboard.press("Control+A")
     page.keyboard.insert_text(text)
     page.keyboard.press("Shift+Enter")
 
 
-def run_cell(page: Page, words: str) -> Locator:
+def run_cell(page: Page, text: str) -> Locator:
     """Run the cell with these words; answers its output."""
-    cell = cell_with(page, words).first
+    cell = cell_with(page, text).first
     cell.locator(".cm-content").first.click()
     page.keyboard.press("Shift+Enter")
     return cell.locator(".jp-OutputArea").first
 
 
-def answers(page: Page, words: str, expected: str) -> None:
+def answers(page: Page, source: str, expected: str) -> None:
     """A check's cell says this."""
-    expect(run_cell(page, words)).to_contain_text(expected, timeout=KERNEL_MS)
+    expect(run_cell(page, source)).to_contain_text(expected, timeout=KERNEL_MS)
 
 
-def measure(panel: Locator, said: Callable[[Locator], None], because: str) -> Locator:
+def measure(panel: Locator, predict: Callable[[Locator], None], because: str) -> Locator:
     """Predict and run, to the end; answers the panel's status."""
-    said(panel)
+    predict(panel)
     panel.get_by_label("because").fill(because)
     panel.get_by_role("button", name="Lock in prediction").click()
     panel.get_by_role("button", name="Run", exact=True).click()
@@ -100,7 +100,7 @@ def test_a_notebook_by_hand(opened: Page, jupyter: PanelLab) -> None:  # noqa: F
 
     noise = panel_of(page, "The same function against itself")
     status = measure(
-        noise, lambda one: one.get_by_label("Your prediction (x)").fill("1,5"), "it is noisy"
+        noise, lambda panel: panel.get_by_label("Your prediction (x)").fill("1,5"), "it is noisy"
     )
     expect(status).to_contain_text("You said 1.5 x; it is")
     expect(status).to_contain_text("What do the data say of it?")
@@ -113,8 +113,8 @@ def test_a_notebook_by_hand(opened: Page, jupyter: PanelLab) -> None:  # noqa: F
     expect(status).to_contain_text("You say: undecided.")
     expect(status).to_contain_text("differs by less than 5 %”:")
     expect(noise.get_by_label("The claim is")).to_be_disabled()
-    kept = store.load(folder / "evidence" / "T-1.json")
-    assert (kept.is_students, kept.verdict_read) == (True, Verdict.UNDECIDED)
+    evidence = store.load(folder / "evidence" / "T-1.json")
+    assert (evidence.is_students, evidence.verdict_read) == (True, Verdict.UNDECIDED)
     picture(page, "notebook-after-the-claim")
 
     rewrite(page, "def my_timer", UNWAITED)
@@ -127,7 +127,7 @@ def test_a_notebook_by_hand(opened: Page, jupyter: PanelLab) -> None:  # noqa: F
     answers(page, "roof_verdict = ", "right: ")
 
     roof = panel_of(page, "Rate against intensity")
-    rises = lambda one: one.get_by_label("Your prediction").select_option("rises")  # noqa: E731
+    rises = lambda panel: panel.get_by_label("Your prediction").select_option("rises")  # noqa: E731
     status = measure(roof, rises, "more work a byte")
     expect(status).to_contain_text("It rises, as you said")
     lines = cell_with(page, "def against_the_roof").locator(".jp-OutputArea").first

@@ -78,12 +78,12 @@ class PanelLab:
 
 
 def set_up(
-    home: Path, what: str, settings: dict[str, object], extension: str = "apputils-extension"
+    home: Path, plugin: str, settings: dict[str, object], extension: str = "apputils-extension"
 ) -> None:
     """Write one of JupyterLab's settings."""
     folder = home / ".jupyter/lab/user-settings/@jupyterlab" / extension
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{what}.jupyterlab-settings").write_text(json.dumps(settings))
+    (folder / f"{plugin}.jupyterlab-settings").write_text(json.dumps(settings))
 
 
 @pytest.fixture(scope="module")
@@ -149,8 +149,8 @@ def drawn(output: Locator) -> Locator:
     return output.locator(".vega-embed svg").last
 
 
-def predict(output: Locator, said: str, because: str) -> None:
-    output.get_by_label("Your prediction (ms)").fill(said)
+def predict(output: Locator, prediction: str, because: str) -> None:
+    output.get_by_label("Your prediction (ms)").fill(prediction)
     output.get_by_label("because").fill(because)
     output.get_by_role("button", name="Lock in prediction").click()
 
@@ -182,9 +182,9 @@ def test_predict_run_and_watch_the_plot_move(jupyter, page):
     expect(page.locator("#vg-tooltip-element")).to_contain_text("interval")
     output.get_by_role("button", name="Data table").click()
     expect(output.get_by_role("table")).to_contain_text("40 ms")
-    kept = store.load(jupyter.folder / "watch" / "evidence" / "T-9.json")
-    assert kept.is_students
-    assert [len(point.records[0].samples_s) for point in kept.points] == [60, 60]
+    evidence = store.load(jupyter.folder / "watch" / "evidence" / "T-9.json")
+    assert evidence.is_students
+    assert [len(point.records[0].samples_s) for point in evidence.points] == [60, 60]
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -231,7 +231,9 @@ def test_a_page_loaded_anew_is_as_alive_and_a_restart_is_said(jupyter, page):
     """The cell under a panel refreshes after a reload; a panel without its kernel says so."""
     show(page, jupyter.write("again", *QUICK))
     add_report(page)
-    with page.expect_response(lambda got: got.request.method == "PUT" and "panel.ipynb" in got.url):
+    with page.expect_response(
+        lambda response: response.request.method == "PUT" and "panel.ipynb" in response.url
+    ):
         page.keyboard.press("Control+s")
     page.reload()
     wait_for_kernel(page)
@@ -244,7 +246,7 @@ def test_a_page_loaded_anew_is_as_alive_and_a_restart_is_said(jupyter, page):
     expect(report).to_contain_text("You said 30 ms; it is ")
     page.get_by_role("button", name="Restart the kernel", exact=True).click()
     page.get_by_role("button", name="Confirm Kernel Restart").click()
-    said = page.get_by_text("This is only a picture of the panel.")
-    expect(said).to_be_visible(timeout=KERNEL_MS)
+    notice = page.get_by_text("This is only a picture of the panel.")
+    expect(notice).to_be_visible(timeout=KERNEL_MS)
     expect(report).to_contain_text("You said 30 ms; it is ")
     expect(page.get_by_role("button", name="Lock in prediction")).to_have_count(0)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest_asyncio
 from playwright.async_api import Page, expect
-from tests.unit.pool.http.conftest import queued
+from tests.unit.pool.http.conftest import enqueue
 
 from miglab_api.leases import WarningKind
 
@@ -80,7 +80,7 @@ async def test_a_warning_is_news(lab: PageLab, page: Page) -> None:
 async def test_a_change_keeps_focus(lab: PageLab, page: Page) -> None:
     """The keyboard's place survives that the part it is in is replaced."""
     await page.get_by_role("button", name="Extend or release your 1g.5gb").focus()
-    await lab.runner.decide(lambda _: queued(lab.world))
+    await lab.runner.decide(lambda _: enqueue(lab.world))
     await page.get_by_role("rowheader", name="1", exact=True).wait_for()
     assert await page.evaluate("document.activeElement.id") == "mine-1"
 
@@ -92,7 +92,7 @@ async def test_what_is_found_stands_in_front(lab: PageLab, page: Page) -> None:
     assert await page.locator(".cell:not(.past)").count() == 2
     assert await page.locator(".cell.past").count() > 0
     await page.set_viewport_size({"width": 390, "height": 500})
-    await lab.runner.decide(lambda _: queued(lab.world))
+    await lab.runner.decide(lambda _: enqueue(lab.world))
     row = page.get_by_role("rowheader", name="1", exact=True)
     await row.wait_for(state="attached")
     await expect(row).not_to_be_in_viewport()

@@ -111,9 +111,9 @@ def run_all(page: Page) -> None:
 
 def instructor_looks(page: Page, lab: TemporaryLab, cluster: SlurmCluster) -> None:
     """The page of the cluster: who holds, who waits, a drained node, a reservation; axe."""
-    words = ("reservationname=exam", "starttime=now+2hours", "duration=60", "users=root")
+    reservation = ("reservationname=exam", "starttime=now+2hours", "duration=60", "users=root")
     node = f"nodes={cluster.nodes[0]}"
-    cluster.command("scontrol", "create", "reservation", *words, node)
+    cluster.command("scontrol", "create", "reservation", *reservation, node)
     sign_in_as_staff(page, lab, "instructor")
     for text in ("broken fan", "scontrol delete reservationname=exam"):
         expect(page.get_by_text(text)).to_be_visible()
@@ -142,5 +142,5 @@ def instructor_ends_it(page: Page, bo: Page, lab: TemporaryLab) -> None:
 
 def holder(cluster: SlurmCluster) -> str:
     """Whose job runs in the partition of slices; empty for nobody's."""
-    said = cluster.command("squeue", "-h", "-t", "RUNNING", "-p", "lab", "-o", "%k")
-    return said.partition('"user":"')[2].partition('"')[0]
+    listing = cluster.command("squeue", "-h", "-t", "RUNNING", "-p", "lab", "-o", "%k")
+    return listing.partition('"user":"')[2].partition('"')[0]

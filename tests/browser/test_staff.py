@@ -28,12 +28,12 @@ def take_action(page: Page, title: str, **fields: str) -> None:
     form = dialog.locator("details", has=page.locator("summary", has_text=title))
     if form.get_attribute("open") is None:
         form.locator("summary").click()
-    for label, words in fields.items():
+    for label, text in fields.items():
         field = form.get_by_label(label.replace("_", " "))
         if field.evaluate("item => item.tagName") == "SELECT":
-            field.select_option(words)
+            field.select_option(text)
         else:
-            field.fill(words)
+            field.fill(text)
     form.locator("[type=submit]").click()
 
 

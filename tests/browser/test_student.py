@@ -76,7 +76,8 @@ def test_who_comes_too_late_sees_the_position_and_is_served(
     expect(second.get_by_role("heading", name="1st of 1")).to_be_visible()
     sign_ins: list[str] = []
     page.context.on(
-        "request", lambda sent: sign_ins.append(sent.url) if "/oauth_callback" in sent.url else None
+        "request",
+        lambda request: sign_ins.append(request.url) if "/oauth_callback" in request.url else None,
     )
     early[0].leave()
     page.wait_for_url("**/user/late/lab**")

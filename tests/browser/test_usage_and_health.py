@@ -13,7 +13,7 @@ from tests.unit.pool.http.conftest import foreign_slice
 
 from miglab_pool.gpu.readings import Health, Xid
 from miglab_pool.state.store import Wellness
-from miglab_pool.usage.report import Event, Facts, Held, Looked, Who
+from miglab_pool.usage.report import Event, Facts, LeaseUse, ObservedDay, Requester
 from miglab_pool.worker.inspect_gpu import Finding
 
 from .people import SCREENSHOTS
@@ -28,20 +28,22 @@ COURSES = (("ml", "1g.5gb", 1), ("vision", "2g.10gb", 2), ("nlp", "3g.20gb", 4),
 def a_term(now: float) -> Facts:
     """Three months of four courses and forty students; some of it is not known."""
     dice = random.Random(3)
-    held, looked, reclaims, refusals = [], [], [], []
+    uses, looked, reclaims, refusals = [], [], [], []
     for number in range(600):
         course, shape, size = dice.choices(COURSES, (50, 25, 15, 10))[0]
-        who = Who(f"student{number % 40:02}", course, shape)
-        began, lasts = now - DAY - dice.random() ** 1.5 * 80 * DAY, dice.expovariate(1 / HOUR)
-        held.append(Held(number, who, size, began, dice.expovariate(0.01), began, began + lasts))
+        person = Requester(f"student{number % 40:02}", course, shape)
+        start, lasts = now - DAY - dice.random() ** 1.5 * 80 * DAY, dice.expovariate(1 / HOUR)
+        uses.append(
+            LeaseUse(number, person, size, start, dice.expovariate(0.01), start, start + lasts)
+        )
         if dice.random() < 0.8:
             idle = dice.random() ** 2
-            looked.append(Looked(number, began, lasts * (1 - idle), lasts * idle))
+            looked.append(ObservedDay(number, start, lasts * (1 - idle), lasts * idle))
         if dice.random() < 0.05:
-            reclaims.append(Event(who, began))
+            reclaims.append(Event(person, start))
         if dice.random() < 0.02:
-            refusals.append(Event(who, began))
-    return Facts(tuple(held), tuple(looked), tuple(reclaims), tuple(refusals))
+            refusals.append(Event(person, start))
+    return Facts(tuple(uses), tuple(looked), tuple(reclaims), tuple(refusals))
 
 
 def a_fault(lab: PageLab, now: float) -> None:
@@ -49,12 +51,12 @@ def a_fault(lab: PageLab, now: float) -> None:
     reason = (
         "Xid 79: a fault of the GPU or its driver; drain it, look the number up, reset the GPU."
     )
-    said = Health(False, 2, (Xid(31), Xid(79)), 91, 250.4, False, reason)
+    health = Health(False, 2, (Xid(31), Xid(79)), 91, 250.4, False, reason)
     (gpu,) = lab.world.driver.uuids
     lab.pool.staff.drain(gpu, "the fan is loud", "person:ina")
     lab.pool.staff.undrain(gpu, "", "person:ina")
     foreign_slice(lab.world)
-    lab.pool.store.wellness[gpu] = Wellness(now - 12, said)
+    lab.pool.store.wellness[gpu] = Wellness(now - 12, health)
     orphan = Finding("holder", "container:" + "7f" * 32, "its label names lease 912, unknown here")
     lab.runner.findings = (orphan,)
 
@@ -154,16 +156,16 @@ async def test_what_changes_is_shown(lab: PageLab, health: Page) -> None:
 
 async def test_nobody_looks_at_a_hidden_page(lab: PageLab, health: Page) -> None:
     """It asks nothing while it is hidden, and at once when it is seen again."""
-    asked: list[str] = []
+    urls: list[str] = []
     # Chromium may fetch the tab's icon whenever it likes.
-    health.on("request", lambda request: "icon" in request.url or asked.append(request.url))
+    health.on("request", lambda request: "icon" in request.url or urls.append(request.url))
     await hide(health, True)
     cool_down(lab)
     await health.clock.run_for(10 * AGAIN_MS)
-    assert asked == []
+    assert urls == []
     await hide(health, False)
     await expect(health.get_by_role("heading", name="3 problems")).to_be_visible()
-    assert len(asked) < 10  # not one for each that was left out
+    assert len(urls) < 10  # not one for each that was left out
 
 
 async def test_a_silent_pool_is_told(lab: PageLab, health: Page) -> None:

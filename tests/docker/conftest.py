@@ -35,10 +35,10 @@ def lacking(reason: str) -> None:
     pytest.skip(reason)
 
 
-def engine_script(*words: str) -> subprocess.CompletedProcess[str]:
+def engine_script(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run ``tests/docker/engine``."""
     environment = {**os.environ, "MIGLAB_PYTHON": sys.executable}
-    command = [sys.executable, str(HERE / "engine"), *words]
+    command = [sys.executable, str(HERE / "engine"), *arguments]
     return subprocess.run(command, capture_output=True, text=True, env=environment)
 
 
@@ -103,9 +103,9 @@ def base_image(engine: docker.DockerClient) -> str:
 def machine(tmp_path: Path, engine: docker.DockerClient) -> SimulatedMachine:
     """One simulated A100-40GB whose slices the engine's hook hands over."""
     folder = tmp_path / "gpus"
-    made = SimulatedMachine.create(folder, gpus=1, seed=uuid.uuid4().hex)
+    machine = SimulatedMachine.create(folder, gpus=1, seed=uuid.uuid4().hex)
     assert engine_script("simulate", str(folder)).returncode == 0
-    return made
+    return machine
 
 
 Start = Callable[..., Container]
@@ -132,12 +132,12 @@ def start(engine: docker.DockerClient, request: pytest.FixtureRequest) -> Iterat
 @pytest.fixture
 def network(engine: docker.DockerClient) -> Iterator[Callable[..., Network]]:
     """Make networks that are removed after the test."""
-    made: list[Network] = []
+    networks: list[Network] = []
 
     def make(**options: Any) -> Network:
-        made.append(engine.networks.create(f"miglab-test-{uuid.uuid4().hex[:8]}", **options))
-        return made[-1]
+        networks.append(engine.networks.create(f"miglab-test-{uuid.uuid4().hex[:8]}", **options))
+        return networks[-1]
 
     yield make
-    for one in made:
-        one.remove()
+    for network in networks:
+        network.remove()

@@ -81,9 +81,9 @@ class ProductionLab:
     def toml(self) -> Path:
         return self.folder / "lab" / "lab.toml"
 
-    def recipe(self, more: str = "") -> None:
+    def recipe(self, further_toml: str = "") -> None:
         """What the next build of the image is made from; each is another image."""
-        text = f"FROM miglab-hub\nLABEL build={uuid.uuid4().hex}\n{more}\n"
+        text = f"FROM miglab-hub\nLABEL build={uuid.uuid4().hex}\n{further_toml}\n"
         (self.folder / "Dockerfile").write_text(text)
 
     def renew_certificate(self) -> None:
@@ -110,24 +110,26 @@ class ProductionLab:
         text = (HOWTO / f"{page}.md").read_text(encoding="utf-8")
         (section,) = re.findall(rf"(?ms)^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", text)
         blocks = re.findall(r"(?ms)^```(\w*)\n(.*?)^```$", section)
-        return [self.replaced(block) for named, block in blocks if named == language]
+        return [
+            self.replaced(block) for block_language, block in blocks if block_language == language
+        ]
 
     def do(self, commands: str, status: int = 0) -> str:
         """What commands print, in the checkout."""
-        done = subprocess.run(
+        process = subprocess.run(
             ["sh", "-exc", commands], cwd=REPOSITORY, capture_output=True, text=True
         )
-        print(done.stdout, done.stderr)
-        assert done.returncode == status, done.stdout + done.stderr
-        return done.stdout if status == 0 else done.stderr
+        print(process.stdout, process.stderr)
+        assert process.returncode == status, process.stdout + process.stderr
+        return process.stdout if status == 0 else process.stderr
 
     def inside(self, *command: str) -> str:
         """What a program in the pool's container prints."""
-        done = subprocess.run(
+        process = subprocess.run(
             ["docker", "exec", "miglab-pool", *command], capture_output=True, text=True
         )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        assert process.returncode == 0, process.stderr
+        return process.stdout
 
     def write_settings(self, printed: str) -> None:
         """Change in lab.toml what is there, and add what is not, as the page says."""
@@ -136,18 +138,22 @@ class ProductionLab:
             if table not in text:
                 text += f"\n{table}\n{lines}"
                 continue
-            head, rest = text.split(f"{table}\n", 1)
+            head, tail = text.split(f"{table}\n", 1)
             for line in lines.strip().splitlines():
                 key = line.split(" = ")[0]
-                rest, known = re.subn(rf"(?m)^{key} = .*$", line, rest, count=1)
-                rest = rest if known else f"{line}\n{rest}"
-            text = f"{head}{table}\n{rest}"
+                tail, count = re.subn(rf"(?m)^{key} = .*$", line, tail, count=1)
+                tail = tail if count else f"{line}\n{tail}"
+            text = f"{head}{table}\n{tail}"
         self.toml.write_text(text)
 
     def started_at(self) -> dict[str, str]:
         """When each container was started, by its name."""
-        there = docker.from_env().containers.list(filters={"name": "^/miglab-(pool|hub|proxy)$"})
-        return {one.name or "": one.attrs["State"]["StartedAt"] for one in there}
+        containers = docker.from_env().containers.list(
+            filters={"name": "^/miglab-(pool|hub|proxy)$"}
+        )
+        return {
+            container.name or "": container.attrs["State"]["StartedAt"] for container in containers
+        }
 
     def wipe(self, engine: docker.DockerClient) -> None:
         """Remove all of it from the engine, students' servers and homes too."""
@@ -168,15 +174,15 @@ def lab(
     engine: docker.DockerClient, student_image: str, hub_image: str, tmp_path: Path
 ) -> Iterator[ProductionLab]:
     """A lab that is not there yet; nothing of it is left after the test."""
-    made = ProductionLab(tmp_path, f"miglab-hub:test-{uuid.uuid4().hex[:8]}")
+    production_lab = ProductionLab(tmp_path, f"miglab-hub:test-{uuid.uuid4().hex[:8]}")
     try:
-        yield made
+        yield production_lab
     finally:
         for part in ("pool", "hub", "proxy"):
             logs = ["docker", "logs", "--tail", "60", f"miglab-{part}"]
             print(subprocess.run(logs, capture_output=True, text=True))
-        made.wipe(engine)
-        for image in ("miglab-test-compose-in-use", made.image):
+        production_lab.wipe(engine)
+        for image in ("miglab-test-compose-in-use", production_lab.image):
             subprocess.run(["docker", "rmi", "--force", image], capture_output=True)
 
 
@@ -196,8 +202,8 @@ class RemoteStudent(Student):
         self.ask("1g.5gb")
         path = "/hub/api/users/ada/server/progress"
         headers = {"X-XSRFToken": self._cookie("_xsrf", path), "Referer": self._url}
-        with self._http.stream("GET", self._url + path, headers=headers) as told:
-            assert any('"ready": true' in line for line in told.iter_lines())
+        with self._http.stream("GET", self._url + path, headers=headers) as response:
+            assert any('"ready": true' in line for line in response.iter_lines())
 
     def reaches_server(self) -> bool:
         """Whether the proxy leads to her server, on its own host."""
@@ -237,8 +243,8 @@ def test_the_page_as_printed(lab: ProductionLab, engine: docker.DockerClient) ->
     [container] = engine.containers.list(filters={"name": "miglab-student-ada"})
     assert container.exec_run(["sh", "-c", "rm ~/diary"]).exit_code == 0
     lab.do(of_backup(unpack, saved))
-    written = container.exec_run(["sh", "-c", "echo more >> ~/diary && cat ~/diary"])
-    assert written.output == b"mine\nmore\n"
+    diary = container.exec_run(["sh", "-c", "echo more >> ~/diary && cat ~/diary"])
+    assert diary.output == b"mine\nmore\n"
     student.leave()
     (forget,) = lab.printed(
         "keep-and-delete-data", "Show a person what is kept, and delete it", "sh"
@@ -292,9 +298,9 @@ def upgrades(
     assert student.reaches_server()
     check_server(lab, engine)
     lab.recipe("RUN rm /opt/lab/jupyterhub_config.py")
-    said = lab.do(command, status=2)
-    assert "miglab-hub does not start" in said
-    assert "runs on the previous image again" in said
+    problem = lab.do(command, status=2)
+    assert "miglab-hub does not start" in problem
+    assert "runs on the previous image again" in problem
     assert engine.containers.get("miglab-hub").image.id == after
     assert student.reaches_server()
     check_server(lab, engine)
@@ -345,12 +351,12 @@ def check_server(lab: ProductionLab, engine: docker.DockerClient) -> None:
     [container] = engine.containers.list(filters={"name": "miglab-student-ada"})
     snapshot = json.loads(lab.inside("miglab", "pool", "status", "--json"))
     leased = [part["uuid"] for gpu in snapshot["gpus"] for part in gpu["slices"] if part["lease"]]
-    shown = container.exec_run(["nvidia-smi", "-L"]).output.decode()
+    listing = container.exec_run(["nvidia-smi", "-L"]).output.decode()
     assert len(leased) == 1
-    assert leased[0] in shown
+    assert leased[0] in listing
     [network] = container.attrs["NetworkSettings"]["Networks"]
-    there = engine.api.inspect_network(network)["Containers"].values()
-    names = {one["Name"] for one in there}
+    containers = engine.api.inspect_network(network)["Containers"].values()
+    names = {container["Name"] for container in containers}
     assert names == {container.name, "miglab-hub", "miglab-pool", "miglab-proxy"}
     for host, port, is_open in (
         ("miglab-hub", 8002, True),
@@ -359,17 +365,17 @@ def check_server(lab: ProductionLab, engine: docker.DockerClient) -> None:
         ("10.213.0.10", 8003, False),
         ("miglab-proxy", 8001, False),  # the proxy's API
     ):
-        words = f"import socket; socket.create_connection(({host!r}, {port}), 3)"
-        assert (container.exec_run(["python", "-c", words]).exit_code == 0) is is_open, (host, port)
+        code = f"import socket; socket.create_connection(({host!r}, {port}), 3)"
+        assert (container.exec_run(["python", "-c", code]).exit_code == 0) is is_open, (host, port)
 
 
 def check_that_the_pool_ends_what_runs(lab: ProductionLab, engine: docker.DockerClient) -> None:
     """Should the engine forget a container, its processes are in reach from within the pool's."""
     other = engine.containers.run("miglab-base", STAYS, detach=True)
     try:
-        words = "from miglab_api.holders import kill_processes_of as kill; "
-        words += f"print(kill('container:{other.id}'))"
-        assert lab.inside("python", "-c", words) == "True\n"
+        code = "from miglab_api.holders import kill_processes_of as kill; "
+        code += f"print(kill('container:{other.id}'))"
+        assert lab.inside("python", "-c", code) == "True\n"
         assert other.wait(timeout=60)["StatusCode"] == 128 + signal.SIGKILL
     finally:
         other.remove(force=True)
@@ -381,7 +387,7 @@ def test_plain_http_off_loopback_is_refused(hub_image: str, tmp_path: Path):
     text = re.sub("(?m)^(tls_.*?) = .*$", r'\1 = ""', text).replace('class = ""', 'class = "pam"')
     (tmp_path / "lab.toml").write_text(text)
     command = ["docker", "run", "--rm", "-v", f"{tmp_path}:/etc/miglab:ro", hub_image, "check"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 2
-    assert "plain HTTP on 0.0.0.0" in done.stderr
-    assert len(done.stderr.strip().splitlines()) <= 3
+    process = subprocess.run(command, capture_output=True, text=True)
+    assert process.returncode == 2
+    assert "plain HTTP on 0.0.0.0" in process.stderr
+    assert len(process.stderr.strip().splitlines()) <= 3

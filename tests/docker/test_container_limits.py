@@ -16,7 +16,7 @@ from miglab_hub.launch.preflight import students_bridge
 from miglab_hub.settings.lab_toml import Settings, load
 from miglab_spawner.containers import networks
 from miglab_spawner.containers.host_config import GIB, limits_of, soft_host_config
-from miglab_spawner.containers.networks import OWN
+from miglab_spawner.containers.networks import SUFFIX
 from miglab_spawner.containers.server_labels import ServerLabels
 
 from .conftest import installed
@@ -52,34 +52,34 @@ def container(engine: docker.DockerClient, image: str, code: str) -> Iterator[An
     """A container as the spawner makes it, that has run this code."""
     config = soft_host_config(limits_of("cpu", {}), {})
     host = engine.api.create_host_config(**config)
-    made = engine.api.create_container(image, ["python3", "-c", code], host_config=host)
+    container = engine.api.create_container(image, ["python3", "-c", code], host_config=host)
     try:
-        engine.api.start(made)
-        engine.api.wait(made)
-        yield made
+        engine.api.start(container)
+        engine.api.wait(container)
+        yield container
     finally:
-        engine.api.remove_container(made, force=True)
+        engine.api.remove_container(container, force=True)
 
 
 def test_no_swap_no_core_and_so_many_files(engine: docker.DockerClient, base_image: str) -> None:
     """Memory and swap together are the shape's memory."""
-    with container(engine, base_image, SAYS_LIMITS) as made:
-        host = engine.api.inspect_container(made)["HostConfig"]
-        said = engine.api.logs(made).decode().strip()
+    with container(engine, base_image, SAYS_LIMITS) as created:
+        host = engine.api.inspect_container(created)["HostConfig"]
+        printed = engine.api.logs(created).decode().strip()
     assert host["Memory"] == host["MemorySwap"] == 4 * GIB
-    assert said == "(16384, 16384) (0, 0)"
+    assert printed == "(16384, 16384) (0, 0)"
 
 
 def test_a_network_that_keeps_nobody_apart_stops_the_lab(
     engine: docker.DockerClient, lab: Settings
 ) -> None:
     """Made by hand, without the option: refused before anything starts, with what to do."""
-    open_to_all = engine.networks.create(lab.network)
+    open_sign_in_notice = engine.networks.create(lab.network)
     try:
         with pytest.raises(StartError, match=r"reach one another.*docker network rm"):
             students_bridge(lab)
     finally:
-        open_to_all.remove()
+        open_sign_in_notice.remove()
 
 
 def test_networks_go_after_their_servers(
@@ -89,15 +89,15 @@ def test_networks_go_after_their_servers(
     lab = f"{LAB}-{uuid.uuid4().hex[:8]}"
     for name in ("left", "stopped"):
         labels = ServerLabels(lab, name, "")
-        networks.ensure_own(engine.api, f"{lab}-{name}{OWN}", labels, ())
-    networks.ensure_shared(engine.api, f"{lab}-shared", lab)
+        networks.ensure_server_network(engine.api, f"{lab}-{name}{SUFFIX}", labels, ())
+    networks.ensure_shared_network(engine.api, f"{lab}-shared", lab)
     server = engine.api.create_container(base_image, ["true"], name=f"{lab}-stopped")
     try:
         assert networks.remove_unused(engine.api, lab) == []
-        monkeypatch.setattr(networks, "NEW_S", 0.0)
-        assert networks.remove_unused(engine.api, lab) == [f"{lab}-left{OWN}"]
-        there = {each.name for each in engine.networks.list(names=[lab])}
-        assert there == {f"{lab}-stopped{OWN}", f"{lab}-shared"}
+        monkeypatch.setattr(networks, "UNUSED_GRACE_S", 0.0)
+        assert networks.remove_unused(engine.api, lab) == [f"{lab}-left{SUFFIX}"]
+        names = {network.name for network in engine.networks.list(names=[lab])}
+        assert names == {f"{lab}-stopped{SUFFIX}", f"{lab}-shared"}
     finally:
         engine.api.remove_container(server, force=True)
         for network in engine.networks.list(names=[lab]):

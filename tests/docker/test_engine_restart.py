@@ -48,16 +48,16 @@ class SecondEngine:
         self.home = home
         self.url = f"unix://{home}/docker.sock"
 
-    def do(self, *words: str) -> None:
+    def do(self, *arguments: str) -> None:
         """Start or stop it, or let it hand over simulated GPUs."""
-        done = engine_script("--home", str(self.home), *words)
-        assert done.returncode == 0, done.stderr
+        process = engine_script("--home", str(self.home), *arguments)
+        assert process.returncode == 0, process.stderr
 
 
 def unmount_below(folder: Path) -> None:
     """Undo the mounts an engine leaves behind in its data folder."""
     mounted = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
-    for place in reversed([one for one in mounted if one.startswith(f"{folder}/")]):
+    for place in reversed([mount for mount in mounted if mount.startswith(f"{folder}/")]):
         subprocess.run(["umount", place], check=True)
 
 
@@ -67,18 +67,18 @@ def second(engine: docker.DockerClient, base_image: str) -> Iterator[SecondEngin
     if os.geteuid() != 0:
         pytest.skip("a second engine needs root")
     home = Path(tempfile.mkdtemp(prefix="miglab-engine-"))
-    own = SecondEngine(home)
-    own.do("start")
+    second_engine = SecondEngine(home)
+    second_engine.do("start")
     try:
-        with closing(docker.DockerClient(base_url=own.url)) as client:
+        with closing(docker.DockerClient(base_url=second_engine.url)) as client:
             client.images.load(engine.images.get(base_image).save(named=True))
-        yield own
+        yield second_engine
     finally:
-        own.do("start")
-        with closing(docker.DockerClient(base_url=own.url)) as client:
+        second_engine.do("start")
+        with closing(docker.DockerClient(base_url=second_engine.url)) as client:
             for container in client.containers.list(all=True):
                 container.remove(force=True)
-        own.do("stop")
+        second_engine.do("stop")
         unmount_below(home)
         shutil.rmtree(home)
 
@@ -113,7 +113,7 @@ def create_server(
     settle(pool)
     lease = pool.tickets.take(ticket.id)
     labels = {"miglab.lab": LAB, "miglab.lease": str(lease.id)}
-    wanted = docker.types.DeviceRequest(
+    device_request = docker.types.DeviceRequest(
         driver="nvidia", device_ids=list(lease.uuids), capabilities=[["gpu"]]
     )
     with closing(docker.DockerClient(base_url=second.url)) as client:
@@ -123,7 +123,7 @@ def create_server(
             name=f"{user}-{uuid.uuid4().hex[:8]}",
             labels=labels,
             network_mode=network,
-            device_requests=[wanted],
+            device_requests=[device_request],
         )
     pool.leases.attach(lease.id, lease.generation, f"container:{container.id}")
     return lease, str(container.id)
@@ -203,7 +203,7 @@ def test_a_release_waits_for_the_engine(pool: Pool, second: SecondEngine):
     """Asked back while the engine is away, a slice is free only after the 404 for its holder."""
     lease, container = start_server(pool, second)
     second.do("stop")
-    pool.leases.release(lease.id, by="ada", reason="done")
+    pool.leases.release(lease.id, actor="ada", reason="done")
     settle(pool)
     assert pool.leases.find(lease.id).state is LeaseState.RELEASING
     second.do("start")
@@ -225,7 +225,7 @@ def test_a_start_that_its_engine_has_forgotten(pool: Pool, second: SecondEngine)
         assert client.inspect_container(number)["State"]["Status"] == "created"
         client.remove_container(number, force=True)
     assert processes_of(f"container:{number}")
-    pool.leases.release(lease.id, by="ada", reason="done")
+    pool.leases.release(lease.id, actor="ada", reason="done")
     settle(pool)
     assert pool.leases.find(lease.id).state is LeaseState.RELEASED
     assert processes_of(f"container:{number}") == []

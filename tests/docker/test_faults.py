@@ -29,10 +29,10 @@ def test_two_faults_of_every_kind() -> None:
     """Of all that this machine allows; nothing is lost, and nothing is leased twice."""
     faults = FaultRun(1, tell=print)
     try:
-        found = summary(faults.run(FAULTS))
+        outcome = summary(faults.run(FAULTS))
     finally:
         faults.close()
-    assert (found["faults"], found["said"]) == (FAULTS, [])
+    assert (outcome["faults"], outcome["said"]) == (FAULTS, [])
 
 
 def states(lab: FaultLab) -> set[str]:
@@ -73,10 +73,10 @@ def test_nothing_is_given_twice_after_a_failed_write_or_a_restored_ledger() -> N
     faults = FaultRun(1)
     people = faults.lesson.students
     try:
-        found = [
+        violations = [
             *after(commit_fails, faults, people[:3]),
             *after(ledger_is_restored, faults, people[3:6]),
         ]
     finally:
         faults.close()
-    assert found == []
+    assert violations == []

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 import docker
-from miglab_api.engine import driver_for
+from miglab_api.engine import gpu_driver_name
 from miglab_pool.gpu.geometry import Placement
 from miglab_pool.gpu.simulated.machine import SimulatedMachine
 from miglab_pool.gpu.watched import open_gpus
-from miglab_spawner.containers.gpu_handover import LOOK_PATH, check_container
+from miglab_spawner.containers.gpu_handover import LISTING_PATH, check_container
 from miglab_spawner.containers.host_config import SavedLease, hard_host_config
 from miglab_spawner.slices_missing import SlicesMissing
 
@@ -88,7 +88,7 @@ def test_a_program_of_the_student_is_not_asked(
     """An ``nvidia-smi`` in the home, first on the image's path, says nothing about the slice."""
     home = "/home/student/.local/bin"
     command = f"mkdir -p {home} && ln -s /bin/true {home}/nvidia-smi && exec sleep infinity"
-    environment = {"PATH": f"{home}:{LOOK_PATH}"}
+    environment = {"PATH": f"{home}:{LISTING_PATH}"}
     started = start(base_image, ["sh", "-c", command], init=True, environment=environment)
     assert started.id is not None
     with pytest.raises(SlicesMissing, match="utility"):
@@ -128,9 +128,9 @@ def test_a_gpu_leased_whole_arrives(
     engine: docker.DockerClient, start: Start, base_image: str, tmp_path: Path
 ) -> None:
     """Its own UUID is what the driver lists, and no slice."""
-    whole = SimulatedMachine.create(tmp_path / "gpus", mig=False)
-    assert engine_script("simulate", str(whole.folder)).returncode == 0
-    uuid = whole.state().gpus[0].uuid
+    machine = SimulatedMachine.create(tmp_path / "gpus", mig=False)
+    assert engine_script("simulate", str(machine.folder)).returncode == 0
+    uuid = machine.state().gpus[0].uuid
     host = hard_host_config(SavedLease(1, 1, "ada", "", (uuid,)), "nvidia")
     started = start(base_image, STAYS, init=True, device_requests=host["device_requests"])
     assert started.id is not None
@@ -140,7 +140,7 @@ def test_a_gpu_leased_whole_arrives(
 def leased_container(api: docker.APIClient, image: str, uuid: str) -> str:
     """A running container, made as a server is, that is to have this slice."""
     grant = SavedLease(1, 1, "ada", "", (uuid,))
-    host = hard_host_config(grant, driver_for(api.version()["Version"]))
+    host = hard_host_config(grant, gpu_driver_name(api.version()["Version"]))
     created = api.create_container(image, STAYS, host_config=api.create_host_config(**host))
     api.start(created["Id"])
     return str(created["Id"])

@@ -10,8 +10,8 @@ from requests import ReadTimeout
 
 import docker
 from miglab_spawner.containers import home_volume
-from miglab_spawner.containers.home_volume import volume_use
-from miglab_spawner.home_size import HomeUse, most_files
+from miglab_spawner.containers.home_volume import measure_volume
+from miglab_spawner.home_size import HomeUse, max_files
 
 pytestmark = [pytest.mark.docker, pytest.mark.long]
 
@@ -40,14 +40,14 @@ def volume(engine: docker.DockerClient) -> Iterator[str]:
 
 
 def fill(engine: docker.DockerClient, image: str, volume: str, *command: str) -> None:
-    where = {volume: {"bind": "/home/own"}}
-    engine.containers.run(image, list(command), volumes=where, remove=True)
+    binds = {volume: {"bind": "/home/own"}}
+    engine.containers.run(image, list(command), volumes=binds, remove=True)
 
 
 def test_what_the_owner_hides_counts(engine: docker.DockerClient, base_image: str, volume: str):
     """A closed folder counts, a link and a pipe do not, and nothing is left of the measuring."""
     fill(engine, base_image, volume, "sh", "-c", FILL)
-    use = volume_use(engine.api, base_image, volume, volume, LIMIT_GIB)
+    use = measure_volume(engine.api, base_image, volume, volume, LIMIT_GIB)
     assert use is not None
     assert 5 * MIB <= use.size < 6 * MIB
     assert use.files == 6
@@ -61,7 +61,7 @@ def test_names_do_not_forge_figures(engine: docker.DockerClient, base_image: str
     """Names with ends of lines in them are names."""
     fill(engine, base_image, volume, "sh", "-c", FILL)
     fill(engine, base_image, volume, "python3", "-c", FORGED)
-    use = volume_use(engine.api, base_image, volume, volume, LIMIT_GIB)
+    use = measure_volume(engine.api, base_image, volume, volume, LIMIT_GIB)
     assert use is not None
     assert use.files == 10
     assert use.size > 6 * MIB
@@ -83,15 +83,15 @@ def test_a_home_of_many_names(
         read.append(logs(*args, **options))
         return read[-1]
 
-    def remove_logged(made: Any, **options: Any) -> None:
-        logged.append(Path(engine.api.inspect_container(made)["LogPath"]).stat().st_size)
-        remove(made, **options)
+    def remove_logged(container: Any, **options: Any) -> None:
+        logged.append(Path(engine.api.inspect_container(container)["LogPath"]).stat().st_size)
+        remove(container, **options)
 
     monkeypatch.setattr(engine.api, "logs", read_logs)
     monkeypatch.setattr(engine.api, "remove_container", remove_logged)
-    few = volume_use(engine.api, base_image, volume, volume, LIMIT_GIB)
-    many = volume_use(engine.api, base_image, volume, volume, 1)
-    assert few == HomeUse(files=most_files(LIMIT_GIB) + 1)
+    few = measure_volume(engine.api, base_image, volume, volume, LIMIT_GIB)
+    many = measure_volume(engine.api, base_image, volume, volume, 1)
+    assert few == HomeUse(files=max_files(LIMIT_GIB) + 1)
     assert many is not None
     assert many.files == 20_000
     assert len(logged) == len(read) == 2
@@ -103,15 +103,15 @@ def test_a_container_that_measures_is_small(
     engine: docker.DockerClient, base_image: str, volume: str, monkeypatch: pytest.MonkeyPatch
 ):
     """It has limits of memory, log and processes; what takes too long says nothing of the home."""
-    seen: list[Any] = []
+    containers: list[Any] = []
 
-    def never(made: Any, timeout: float) -> None:
-        seen.append(engine.api.inspect_container(made)["HostConfig"])
+    def never(container: Any, timeout: float) -> None:
+        containers.append(engine.api.inspect_container(container)["HostConfig"])
         raise ReadTimeout(f"{timeout} s")
 
     monkeypatch.setattr(engine.api, "wait", never)
-    assert volume_use(engine.api, base_image, volume, volume, 1) is None
-    (host,) = seen
+    assert measure_volume(engine.api, base_image, volume, volume, 1) is None
+    (host,) = containers
     assert 0 < host["Memory"] == host["MemorySwap"] < 2**30
     assert host["LogConfig"]["Config"] == {"max-size": "64k", "max-file": "1"}
     assert host["PidsLimit"] == 16
@@ -123,11 +123,11 @@ def test_what_a_hub_left_is_removed_by_the_next_measurement(
     engine: docker.DockerClient, base_image: str, volume: str, monkeypatch: pytest.MonkeyPatch
 ):
     """Of one that died meanwhile; one that may still measure stays."""
-    labels = {"miglab.lab": volume, home_volume.MEASURES: volume}
-    left = engine.containers.create(base_image, ["true"], labels=labels)
-    home_volume.remove_left(engine.api, volume)
-    left.reload()
-    monkeypatch.setattr(home_volume, "LONGEST_S", -1)
-    home_volume.remove_left(engine.api, volume)
+    labels = {"miglab.lab": volume, home_volume.MEASURES_LABEL: volume}
+    stale = engine.containers.create(base_image, ["true"], labels=labels)
+    home_volume.remove_stale_measurements(engine.api, volume)
+    stale.reload()
+    monkeypatch.setattr(home_volume, "MEASURE_TIMEOUT_S", -1)
+    home_volume.remove_stale_measurements(engine.api, volume)
     with pytest.raises(docker.errors.NotFound):
-        left.reload()
+        stale.reload()

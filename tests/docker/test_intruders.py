@@ -182,36 +182,38 @@ class Intruder:
         self.container = container
         self.env = dict(line.split("=", 1) for line in container.attrs["Config"]["Env"])
 
-    def python(self, code: str, *words: str, user: str = "") -> tuple[int, str]:
+    def python(self, code: str, *arguments: str, user: str = "") -> tuple[int, str]:
         """Exit status and output of code in the container."""
-        done = self.container.exec_run(["python3", "-c", code, *words], user=user)
-        return done.exit_code, done.output.decode()
+        result = self.container.exec_run(["python3", "-c", code, *arguments], user=user)
+        return result.exit_code, result.output.decode()
 
-    def says(self, code: str, *words: str, user: str = "") -> Any:
+    def says(self, code: str, *arguments: str, user: str = "") -> Any:
         """What code prints as JSON."""
-        status, said = self.python(code, *words, user=user)
-        assert status == 0, said
-        return json.loads(said)
+        status, printed = self.python(code, *arguments, user=user)
+        assert status == 0, printed
+        return json.loads(printed)
 
     def reaches(self, *addresses: str) -> list[bool]:
         """Which addresses take a connection."""
-        found: list[bool] = self.says(CONNECT, *addresses)
-        return found
+        reachable: list[bool] = self.says(CONNECT, *addresses)
+        return reachable
 
-    def calls(self, *asked: tuple[str, str, object]) -> list[int]:
+    def calls(self, *requests: tuple[str, str, object]) -> list[int]:
         """Status codes of requests with the server's own token."""
-        found: list[int] = self.says(CALL, json.dumps(asked))
-        return found
+        statuses: list[int] = self.says(CALL, json.dumps(requests))
+        return statuses
 
-    def hub(self, *asked: tuple[str, str, object]) -> list[int]:
+    def hub(self, *requests: tuple[str, str, object]) -> list[int]:
         """The same, of the hub's API."""
         base = self.env["JUPYTERHUB_API_URL"]
-        return self.calls(*((method, base + path, body) for method, path, body in asked))
+        return self.calls(*((method, base + path, body) for method, path, body in requests))
 
-    def pool(self, *asked: tuple[str, str, object]) -> list[int]:
+    def pool(self, *requests: tuple[str, str, object]) -> list[int]:
         """The same, of the pool's student listener."""
         base = self.env["MIGLAB_API"]
-        return self.calls(*((method, f"{base}/api/{path}", body) for method, path, body in asked))
+        return self.calls(
+            *((method, f"{base}/api/{path}", body) for method, path, body in requests)
+        )
 
     def address(self) -> tuple[str, str]:
         """IP address and MAC address."""
@@ -271,10 +273,10 @@ def alice(engine: docker.DockerClient, lab: TemporaryLab, servers: object) -> In
 @pytest.fixture(scope="module")
 def hostile(engine: docker.DockerClient, lab: TemporaryLab, servers: object) -> Container:
     """The container of the hostile name."""
-    others = {f"{lab.settings.lab_id}-{name}" for name in ("mallory", "alice")}
-    there = engine.containers.list(filters={"name": f"^/{lab.settings.lab_id}-"})
-    [found] = [container for container in there if container.name not in others]
-    return found
+    known_names = {f"{lab.settings.lab_id}-{name}" for name in ("mallory", "alice")}
+    containers = engine.containers.list(filters={"name": f"^/{lab.settings.lab_id}-"})
+    [runner] = [container for container in containers if container.name not in known_names]
+    return runner
 
 
 @pytest.fixture(scope="module")
@@ -299,17 +301,17 @@ def bearer(token: str) -> dict[str, str]:
 
 def host_of(engine: docker.DockerClient, lab: TemporaryLab) -> str:
     """The host's address, seen from the containers."""
-    return networks.gateway(engine.api.inspect_network(lab.settings.network))
+    return networks.gateway_address(engine.api.inspect_network(lab.settings.network))
 
 
 def test_other_slices(lab: TemporaryLab, mallory: Intruder, alice: Intruder):
     """The tool lists the own slice alone, though image and student asked for all."""
-    own, others = lab.leases()["mallory"].uuids[0], lab.leases()["alice"].uuids[0]
-    shown = mallory.container.exec_run("nvidia-smi -L").output.decode()
-    assert own in shown
-    assert others not in shown
-    assert mallory.env["NVIDIA_VISIBLE_DEVICES"] == mallory.env["MIGLAB_SLICES"] == own
-    assert alice.env["NVIDIA_VISIBLE_DEVICES"] == others
+    mallorys_uuid, alices_uuid = lab.leases()["mallory"].uuids[0], lab.leases()["alice"].uuids[0]
+    listing = mallory.container.exec_run("nvidia-smi -L").output.decode()
+    assert mallorys_uuid in listing
+    assert alices_uuid not in listing
+    assert mallory.env["NVIDIA_VISIBLE_DEVICES"] == mallory.env["MIGLAB_SLICES"] == mallorys_uuid
+    assert alice.env["NVIDIA_VISIBLE_DEVICES"] == alices_uuid
 
 
 def test_no_gpu_by_image_or_user(hostile: Container):
@@ -336,8 +338,8 @@ def test_devices_and_packets_as_root(mallory: Intruder):
 
 def test_other_containers(mallory: Intruder, alice: Intruder):
     """Another student's server takes no connection, by either protocol; the own one does."""
-    ours, theirs = mallory.address(), alice.address()
-    assert mallory.reaches(f"{ours[0]}:8888", f"{theirs[0]}:8888") == [True, False]
+    mallorys, theirs = mallory.address(), alice.address()
+    assert mallory.reaches(f"{mallorys[0]}:8888", f"{theirs[0]}:8888") == [True, False]
     assert mallory.reaches(f"{link_local(theirs[1])}%eth0:8888") == [False]
 
 
@@ -345,15 +347,15 @@ def link_local(mac: str) -> str:
     """The IPv6 address that an interface gives itself."""
     octets = [int(part, 16) for part in mac.split(":")]
     octets[0] ^= 2
-    whole = bytes((*octets[:3], 0xFF, 0xFE, *octets[3:]))
-    return "fe80::" + ":".join(whole[i : i + 2].hex() for i in range(0, 8, 2))
+    address_bytes = bytes((*octets[:3], 0xFF, 0xFE, *octets[3:]))
+    return "fe80::" + ":".join(address_bytes[i : i + 2].hex() for i in range(0, 8, 2))
 
 
 def test_dockers_socket_and_the_labs_files(lab: TemporaryLab, mallory: Intruder):
     """Neither is there; and no engine listens on a port."""
     paths = ("/var/run/docker.sock", "/run/docker.sock", str(lab.settings.state), "/host")
-    found = [mallory.container.exec_run(["test", "-e", path]).exit_code for path in paths]
-    assert found == [1] * len(paths)
+    exit_codes = [mallory.container.exec_run(["test", "-e", path]).exit_code for path in paths]
+    assert exit_codes == [1] * len(paths)
     assert [mount["Type"] for mount in mallory.container.attrs["Mounts"]] == ["volume"]
 
 
@@ -361,9 +363,9 @@ def test_host_services_and_the_pools_management(engine, lab: TemporaryLab, mallo
     """Of this machine only the hub's API and the student listener take connections."""
     host, of = host_of(engine, lab), lab.settings
     closed = (of.lab.port, of.proxy_port, of.pool_port, 2375, 2376)
-    open_to_all = (of.hub_port, of.student_port)
-    asked = [f"{host}:{port}" for port in (*open_to_all, *closed)]
-    assert mallory.reaches(*asked) == [True] * len(open_to_all) + [False] * len(closed)
+    open_sign_in_notice = (of.hub_port, of.student_port)
+    addresses = [f"{host}:{port}" for port in (*open_sign_in_notice, *closed)]
+    assert mallory.reaches(*addresses) == [True] * len(open_sign_in_notice) + [False] * len(closed)
 
 
 def test_metadata_and_the_network_behind(engine, lab: TemporaryLab, mallory: Intruder):
@@ -371,7 +373,7 @@ def test_metadata_and_the_network_behind(engine, lab: TemporaryLab, mallory: Int
     host, of = host_of(engine, lab), lab.settings
     network = engine.api.inspect_network(of.network)
     subnets = [str(config["Subnet"]) for config in network["IPAM"]["Config"]]
-    rules = egress.rules(subnets, (of.hub_port, of.student_port))
+    rules = egress.firewall_rules(subnets, (of.hub_port, of.student_port))
     with socket.create_server((host, 0)) as listener, installed(rules):
         listens = f"{host}:{listener.getsockname()[1]}"
         assert mallory.reaches(listens, METADATA) == [False, False]
@@ -381,7 +383,7 @@ def test_metadata_and_the_network_behind(engine, lab: TemporaryLab, mallory: Int
 
 def test_the_hubs_api_beyond_own_scopes(mallory: Intruder):
     """A server's token reads itself and its user's name, and does nothing else."""
-    asked = (
+    requests = (
         ("GET", "/users", None),
         ("GET", "/users/alice", None),
         ("POST", "/users/alice/server", {"shape": "cpu"}),
@@ -398,11 +400,11 @@ def test_the_hubs_api_beyond_own_scopes(mallory: Intruder):
         ("POST", "/miglab/move/alice/", {}),
         ("POST", "/users/alice/activity", {"last_activity": "2026-01-01T00:00:00Z"}),
     )
-    statuses = mallory.hub(*asked)
+    statuses = mallory.hub(*requests)
     assert {
-        "/".join(ask[:2]): got
-        for ask, got in zip(asked, statuses, strict=True)
-        if got not in (403, 404)
+        "/".join(ask[:2]): status
+        for ask, status in zip(requests, statuses, strict=True)
+        if status not in (403, 404)
     } == {}
 
 
@@ -474,15 +476,15 @@ def test_a_log_flood(mallory: Intruder):
 
 def test_shared_memory(mallory: Intruder):
     """As much as the shape has."""
-    _, said = mallory.python(SHM)
-    assert said == f"{SHM_MIB} No space left on device\n"
+    _, printed = mallory.python(SHM)
+    assert printed == f"{SHM_MIB} No space left on device\n"
 
 
 def test_a_fork_bomb(mallory: Intruder, alice: Intruder):
     """It stops at the shape's processes, and the neighbour starts as many as before."""
-    status, said = mallory.python(f"{FORKS}\nprint(forks())")
+    status, printed = mallory.python(f"{FORKS}\nprint(forks())")
     assert status == 0
-    assert 0 < int(said) < PIDS
+    assert 0 < int(printed) < PIDS
     assert alice.python("print(1)") == (0, "1\n")
 
 
@@ -499,8 +501,8 @@ def test_a_full_home(lab: TemporaryLab, mallory: Intruder, servers: dict[str, St
     student = servers["mallory"]
     student.leave()
     student.ask_by_api(shape=SLICE)
-    said = "The largest: .hoard (0.1 GiB)"
-    wait_for(lambda: said in student.page("/hub/spawn-pending/mallory"), "the refusal")
+    sentence = "The largest: .hoard (0.1 GiB)"
+    wait_for(lambda: sentence in student.page("/hub/spawn-pending/mallory"), "the refusal")
     assert "mallory" not in lab.leases()
     assert student.ask_by_api(shape="cpu") in (201, 202)
     student.wait_until_ready()
@@ -516,20 +518,20 @@ def test_from_within_a_runner(engine, lab: TemporaryLab, alice: Intruder):
     targets = [f"{host}:{port}" for port in (of.hub_port, of.student_port, of.lab.port)]
     targets += [METADATA, f"{alice.address()[0]}:8888"]
     with closing(served(lab, "rita", BORROW)) as rita:
-        found = run_in_server(lab, "rita", f"TARGETS = {targets}\n{FORKS}\n{IN_RUNNER}")
-        assert 0 < found.pop("forked") < PIDS
-        assert isinstance(found.pop("hogged"), str)  # refused in a sentence
-        assert found == {
+        results = run_in_server(lab, "rita", f"TARGETS = {targets}\n{FORKS}\n{IN_RUNNER}")
+        assert 0 < results.pop("forked") < PIDS
+        assert isinstance(results.pop("hogged"), str)  # refused in a sentence
+        assert results == {
             "links": ["lo"],
             "reached": [],
             "told": [],
             "notes": [],
             "sockets": [],
-            "device": ["EACCES", found["device"][1]],
+            "device": ["EACCES", results["device"][1]],
         }
-        assert found["device"][1] in ("EACCES", "EROFS")
+        assert results["device"][1] in ("EACCES", "EROFS")
         assert alice.pool(("GET", "server", None)) == [200]
         rita.leave()
     wait_for(lambda: "rita" not in lab.leases(), "the slice of rita to go back")
-    left = engine.containers.list(all=True, filters={"name": f"^/{of.lab_id}-rita"})
-    assert left == []
+    remaining = engine.containers.list(all=True, filters={"name": f"^/{of.lab_id}-rita"})
+    assert remaining == []

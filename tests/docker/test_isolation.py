@@ -48,43 +48,47 @@ def test_a_hub_in_a_container_reaches_all_and_they_not_one_another(engine, base_
     """With a network per server only what is joined reaches them, and they only that."""
     lab = f"{LAB}-{uuid.uuid4().hex[:8]}"
     hub = start(base_image, SERVE, name=f"{lab}-hub")
-    own = [f"{lab}-net-{place}" for place in range(2)]
+    network_names = [f"{lab}-net-{place}" for place in range(2)]
     servers = []
     try:
-        for net in own:
-            networks.ensure_own(engine.api, net, ServerLabels(lab, net, ""), [hub.name])
+        for net in network_names:
+            networks.ensure_server_network(engine.api, net, ServerLabels(lab, net, ""), [hub.name])
             servers.append(start(base_image, SERVE, network=net))
-        there = [address(server, net) for server, net in zip(servers, own, strict=True)]
-        for host in there:
+        addresses = [
+            address(server, net) for server, net in zip(servers, network_names, strict=True)
+        ]
+        for host in addresses:
             wait_for_server(host)
-        assert all(reaches(hub, host, PORT) for host in there)
+        assert all(reaches(hub, host, PORT) for host in addresses)
         assert all(reaches(server, hub.name, PORT) for server in servers)
-        assert not reaches(servers[0], there[1], PORT)
-        assert not reaches(servers[1], there[0], PORT)
+        assert not reaches(servers[0], addresses[1], PORT)
+        assert not reaches(servers[1], addresses[0], PORT)
     finally:
         for container in (*servers, hub):
             container.kill()
-        for net in own:
-            networks.remove_own(engine.api, net, ServerLabels(lab, net, ""))
-    assert engine.networks.list(names=own) == []
+        for net in network_names:
+            networks.remove_server_network(engine.api, net, ServerLabels(lab, net, ""))
+    assert engine.networks.list(names=network_names) == []
 
 
 def test_a_network_that_was_left_is_not_taken_from_the_next_server(engine, base_image, monkeypatch):
     """It is as old as its first server: a sweep between network and container would remove it."""
     lab = f"miglab-test-{uuid.uuid4().hex[:8]}"
     server, labels = f"{lab}-ada", ServerLabels(lab, "ada", "")
-    networks.ensure_own(engine.api, f"{server}{networks.OWN}", labels, [])
-    (left,) = engine.networks.list(names=[server])
-    monkeypatch.setattr(networks, "_age_s", lambda found: 1e6 if found["Id"] == left.id else 0.0)
-    networks.ensure_own(engine.api, f"{server}{networks.OWN}", labels, [])
+    networks.ensure_server_network(engine.api, f"{server}{networks.SUFFIX}", labels, [])
+    (old_network,) = engine.networks.list(names=[server])
+    monkeypatch.setattr(
+        networks, "_age_s", lambda network: 1e6 if network["Id"] == old_network.id else 0.0
+    )
+    networks.ensure_server_network(engine.api, f"{server}{networks.SUFFIX}", labels, [])
     try:
         assert networks.remove_unused(engine.api, lab) == []
         container = engine.containers.create(
-            base_image, ["true"], name=server, network=f"{server}{networks.OWN}"
+            base_image, ["true"], name=server, network=f"{server}{networks.SUFFIX}"
         )
-        (made,) = engine.networks.list(names=[server])
-        networks.ensure_own(engine.api, f"{server}{networks.OWN}", labels, [])
-        assert engine.networks.list(names=[server]) == [made]
+        (new_network,) = engine.networks.list(names=[server])
+        networks.ensure_server_network(engine.api, f"{server}{networks.SUFFIX}", labels, [])
+        assert engine.networks.list(names=[server]) == [new_network]
         container.remove()
     finally:
-        networks.remove_own(engine.api, f"{server}{networks.OWN}", labels)
+        networks.remove_server_network(engine.api, f"{server}{networks.SUFFIX}", labels)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from miglab_api.engine import driver_for
+from miglab_api.engine import gpu_driver_name
 from miglab_pool.gpu.geometry import Placement
 from miglab_pool.gpu.simulated.machine import SimulatedMachine
 from miglab_pool.gpu.watched import open_gpus
@@ -147,7 +147,7 @@ def container_env(image: dict[str, str], grant: SavedLease | None) -> list[str]:
     The engine puts the request's behind all others (moby, ``injectNVIDIARuntimeHook``); without a
     request it calls no hook, unless NVIDIA's runtime is the default one.
     """
-    driver = driver_for("29.7.2")
+    driver = gpu_driver_name("29.7.2")
     merged = {**image, **gpu_environment({}, grant)}
     variables = [f"{name}={value}" for name, value in merged.items()]
     for request in hard_host_config(grant, driver).get("device_requests", ()):

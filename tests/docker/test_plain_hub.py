@@ -56,7 +56,7 @@ def hub_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     build_wheels(folder, ["api", "spawner"])
     *_, command = printed("")
     patterns = [
-        Path(word).name for word in command.split()[2:]
+        Path(argument).name for argument in command.split()[2:]
     ]  # the wheels, in ./lab dist's folder
     wheels = [str(wheel) for pattern in patterns for wheel in folder.glob(pattern)]
     assert len(wheels) == len(patterns) == 2
@@ -143,15 +143,15 @@ def url(
 ) -> Iterator[str]:
     """The page's hub."""
     url = f"http://127.0.0.1:{settings.lab.port}"
-    own = HUB.format(
+    hub_config = HUB.format(
         port=settings.lab.port,
         port_of_proxy=settings.proxy_port,
         proxy=str(PROXY),
         password=PASSWORD,
     )
-    [ours] = printed("python")
+    [printed_config] = printed("python")
     config = settings.folder / "jupyterhub_config.py"
-    config.write_text(own + as_here(ours, replaced), encoding="utf-8")
+    config.write_text(hub_config + as_here(printed_config, replaced), encoding="utf-8")
     with running(settings.folder / "hub.log", hub_python, "-I", "-m", "jupyterhub", "-f", config):
         wait_for(lambda: answers(f"{url}/hub/health"), "the hub")
         yield url
@@ -194,8 +194,8 @@ def container_of(engine: docker.DockerClient, lease: LeaseView) -> Container:
 
 def says(container: Container, command: str) -> str:
     """What a shell of the container's user prints."""
-    _, said = container.exec_run(["sh", "-c", command])
-    return str(said.decode())
+    _, printed = container.exec_run(["sh", "-c", command])
+    return str(printed.decode())
 
 
 def leases(settings: Settings) -> list[LeaseView]:
@@ -206,6 +206,6 @@ def ask(settings: Settings, method: str, path: str, **body: object) -> httpx.Res
     """The pool's answer to its operator."""
     headers = {"Authorization": f"Bearer {lab_secrets.read(settings.pool_secret)}"}
     url = f"{settings.pool_url}/api/{path}"
-    asked = {"headers": headers, "trust_env": False, "timeout": STEP_S}
-    answer = httpx.request(method, url, json=body or None, **asked)
+    options = {"headers": headers, "trust_env": False, "timeout": STEP_S}
+    answer = httpx.request(method, url, json=body or None, **options)
     return answer.raise_for_status()

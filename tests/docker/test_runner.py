@@ -13,7 +13,7 @@ import docker
 from miglab_pool.gpu.geometry import Placement
 from miglab_pool.gpu.simulated.machine import SimulatedMachine
 from miglab_pool.gpu.watched import open_gpus
-from miglab_spawner.borrower import RESULT_LIMIT, TooMuchSaid
+from miglab_spawner.borrower import RESULT_LIMIT, OutputTooLarge
 from miglab_spawner.containers.container_runner import ContainerRunner
 from miglab_spawner.containers.host_config import (
     SavedLease,
@@ -88,18 +88,18 @@ async def test_a_runner_reaches_nothing(
     runner = runner_of(api, base_image, slice_uuid)
     number = container_of(await runner.create())
     try:
-        found = api.inspect_container(number)
-        assert not found["State"]["Running"]
-        assert found["HostConfig"]["NetworkMode"] == "none"
-        assert found["HostConfig"]["LogConfig"]["Type"] == "none"
-        assert found["HostConfig"]["CapDrop"] == ["ALL"] and not found["Mounts"]
+        container = api.inspect_container(number)
+        assert not container["State"]["Running"]
+        assert container["HostConfig"]["NetworkMode"] == "none"
+        assert container["HostConfig"]["LogConfig"]["Type"] == "none"
+        assert container["HostConfig"]["CapDrop"] == ["ALL"] and not container["Mounts"]
         await runner.start()
         for order in (b"{}", b"x" * (1 << 20)):
             await runner.send(order)
             line = await asyncio.wait_for(runner.read(), GONE_S)
-            said = json.loads(line[1:])
-            assert said["links"] == ["lo"] and said["size"] == len(order) + 1
-            assert not [name for name in said["env"] if "TOKEN" in name]
+            report = json.loads(line[1:])
+            assert report["links"] == ["lo"] and report["size"] == len(order) + 1
+            assert not [name for name in report["env"] if "TOKEN" in name]
             assert await asyncio.wait_for(runner.read(), GONE_S) == b"e"
     finally:
         await runner.end()
@@ -130,7 +130,7 @@ async def test_a_flood_is_cut_off(api: docker.APIClient, base_image: str, slice_
         await runner.create()
         await runner.start()
         await runner.send(b"flood")
-        with pytest.raises(TooMuchSaid):
+        with pytest.raises(OutputTooLarge):
             await asyncio.wait_for(runner.read(), GONE_S)
     finally:
         await runner.end()

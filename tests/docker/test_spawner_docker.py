@@ -109,8 +109,8 @@ async def test_the_container_has_the_slices_of_the_ledger(hub, lab: PoolLab, con
     assert environment["NVIDIA_VISIBLE_DEVICES"] == environment["MIGLAB_SLICES"]
     assert environment["MIGLAB_SLICES"].split(",") == list(lease.uuids)
     assert lease.holder == f"container:{container_of('ada').id}"
-    _, shown = execute(container_of("ada"), "nvidia-smi", "-L")
-    assert re.findall("UUID: (MIG-.*)[)]", shown) == list(lease.uuids)
+    _, listing = execute(container_of("ada"), "nvidia-smi", "-L")
+    assert re.findall("UUID: (MIG-.*)[)]", listing) == list(lease.uuids)
 
 
 async def test_a_server_without_its_slice_is_never_handed_over(
@@ -239,7 +239,7 @@ async def test_trap_2_a_running_leftover_gives_way(hub, lab, container_of, engin
 async def test_trap_2_a_leftover_with_a_slice_is_not_started_for_cpu(hub, lab, engine, base_image):
     """A stopped container of ours with an old slice is no server without a GPU."""
     had = SavedLease(7, 1, "ada", "", ("MIG-1",))
-    labels = ServerLabels(LAB, "ada", "", had).written()
+    labels = ServerLabels(LAB, "ada", "", had).as_labels()
     old = engine.containers.create(base_image, ["true"], name=f"{LAB}-ada", labels=labels)
     environment = await hub.start("ada", shape="cpu")
     with pytest.raises(NotFound):
@@ -274,7 +274,7 @@ async def test_a_server_started_since_a_backup_is_left_alone(
 
 
 @pytest.mark.parametrize("shape", ["1g.5gb", "cpu"])
-@pytest.mark.parametrize("labels", [{}, ServerLabels("another-lab", "kim", "").written()])
+@pytest.mark.parametrize("labels", [{}, ServerLabels("another-lab", "kim", "").as_labels()])
 async def test_what_only_has_the_name_of_a_server_is_left_alone(
     hub, lab: PoolLab, engine, base_image, start, shape: str, labels: dict[str, str]
 ):
@@ -324,7 +324,7 @@ def forget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 async def test_a_leftover_that_never_ran_gives_way(hub, lab, engine, base_image, forget):
     """Its engine may have ended while it started it: what runs of it ends as well."""
-    labels = ServerLabels(LAB, "eve", "").written()
+    labels = ServerLabels(LAB, "eve", "").as_labels()
     old = engine.containers.create(base_image, ["true"], name=f"{LAB}-eve", labels=labels)
     forgotten = forget(old.id)
     await hub.start("eve", shape="cpu")
@@ -361,7 +361,7 @@ async def test_trap_6_an_engine_that_errs_is_not_the_end(hub, lab, container_of,
     """HTTP 500 for a server with a slice: it counts as alive, and its id is not forgotten."""
     await hub.start("ada", shape="1g.5gb")
     spawner = hub.spawner("ada")
-    known = spawner.object_id
+    container_id = spawner.object_id
 
     def errs(*_: Any, **__: Any) -> Any:
         response = type("Response", (), {"status_code": 500, "reason": "no", "url": "inspect"})()
@@ -370,7 +370,7 @@ async def test_trap_6_an_engine_that_errs_is_not_the_end(hub, lab, container_of,
     with monkeypatch.context() as broken:
         broken.setattr(spawner.client, "inspect_container", errs)
         assert await spawner.poll() is None
-        assert spawner.object_id == known
+        assert spawner.object_id == container_id
     assert await spawner.poll() is None
 
 
@@ -462,7 +462,7 @@ async def test_one_network_for_each_server(hub, lab, engine):
     await hub.start("ada", shape="1g.5gb")
     network = engine.networks.get(f"{LAB}-ada-net")
     network.reload()
-    names = {each["Name"] for each in network.attrs["Containers"].values()}
+    names = {container["Name"] for container in network.attrs["Containers"].values()}
     assert names == {f"{LAB}-ada", joined.name}
     await hub.stop("ada")
     with pytest.raises(NotFound):

@@ -111,17 +111,17 @@ SHELL_SAYS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("code", "said"), PYTHON_SAYS.values(), ids=PYTHON_SAYS)
-def test_what_is_in_it(idle: Container, code: str, said: str):
+@pytest.mark.parametrize(("code", "expected"), PYTHON_SAYS.values(), ids=PYTHON_SAYS)
+def test_what_is_in_it(idle: Container, code: str, expected: str):
     """Asked of its Python."""
-    assert re.fullmatch(said, lines(idle, "python", "-c", code), re.DOTALL)
+    assert re.fullmatch(expected, lines(idle, "python", "-c", code), re.DOTALL)
 
 
-@pytest.mark.parametrize(("command", "said"), SHELL_SAYS.values(), ids=SHELL_SAYS)
-def test_what_a_student_finds_and_does_not_find(idle: Container, command: str, said: str):
+@pytest.mark.parametrize(("command", "expected"), SHELL_SAYS.values(), ids=SHELL_SAYS)
+def test_what_a_student_finds_and_does_not_find(idle: Container, command: str, expected: str):
     """In a shell."""
     printed = lines(idle, "sh", "-c", f"{command}; true")
-    assert re.fullmatch(said, printed, re.DOTALL), printed
+    assert re.fullmatch(expected, printed, re.DOTALL), printed
 
 
 def test_the_large_part_is_a_layer_of_its_own(engine, student_image: str, capsys):
@@ -184,11 +184,11 @@ def later_image(engine: docker.DockerClient, student_image: str) -> Iterator[str
     try:
         put(container, "/opt/miglab/notebooks", "1_your_slice.ipynb", b"version 2")
         put(container, "/opt/miglab/notebooks", "added_later.ipynb", b"new")
-        made = container.commit()
+        image = container.commit()
     finally:
         container.remove()
-    yield made.id
-    engine.images.remove(made.id, force=True)
+    yield image.id
+    engine.images.remove(image.id, force=True)
 
 
 def test_an_edited_notebook_outlives_a_new_image(later_image, home, start, student_image: str):

@@ -25,40 +25,44 @@ def machine(tmp_path: Path) -> SimulatedMachine:
 
 
 @pytest.fixture
-def held(machine: SimulatedMachine) -> SliceReading:
+def own_slice(machine: SimulatedMachine) -> SliceReading:
     """The slice this process runs on."""
     driver = open_gpus(simulated_state=machine.folder)
     gpu = driver.gpus()[0]
     profile = gpu.geometry.by_name["1g.5gb"]
-    made = driver.create(gpu.uuid, profile, profile.placements[6])
+    reading = driver.create(gpu.uuid, profile, profile.placements[6])
     driver.close()
-    assert made.uuid
-    machine.add_process(made.uuid, os.getpid(), 1234)
-    return made
+    assert reading.uuid
+    machine.add_process(reading.uuid, os.getpid(), 1234)
+    return reading
 
 
-def test_gpustat_lists_gpus_and_processes(machine: SimulatedMachine, held: SliceReading) -> None:
+def test_gpustat_lists_gpus_and_processes(
+    machine: SimulatedMachine, own_slice: SliceReading
+) -> None:
     """Gpustat shows both GPUs, this process's memory, and utilisation as unknown."""
-    shown = json.loads(_run(machine, "-m", "gpustat", "--json"))
-    first, second = shown["gpus"]
-    assert first["uuid"] == held.gpu_uuid
+    gpustat = json.loads(_run(machine, "-m", "gpustat", "--json"))
+    first, second = gpustat["gpus"]
+    assert first["uuid"] == own_slice.gpu_uuid
     assert (first["memory.total"], first["memory.used"], second["memory.used"]) == (40960, 1234, 0)
     assert [process["pid"] for process in first["processes"]] == [os.getpid()]
     assert first["utilization.gpu"] is None
 
 
 def test_nvitop_shows_slices_and_their_processes(
-    machine: SimulatedMachine, held: SliceReading
+    machine: SimulatedMachine, own_slice: SliceReading
 ) -> None:
     """Nvitop walks MIG devices: it names the slice by profile and ids, and the process on it."""
-    shown = _run(machine, "-m", "nvitop", "--once", "--ascii")
-    assert f"1g.5gb @ GI/CI: {held.gi_id:2}/{held.ci_id:2}".replace(" ", "") in _squeezed(shown)
-    assert "1234MiB/4864MiB" in _squeezed(shown)
-    assert str(os.getpid()) in shown
-    assert "Enabled" in shown
+    output = _run(machine, "-m", "nvitop", "--once", "--ascii")
+    assert f"1g.5gb @ GI/CI: {own_slice.gi_id:2}/{own_slice.ci_id:2}".replace(" ", "") in _squeezed(
+        output
+    )
+    assert "1234MiB/4864MiB" in _squeezed(output)
+    assert str(os.getpid()) in output
+    assert "Enabled" in output
 
 
-def test_nvitop_api_sees_the_same_slice(machine: SimulatedMachine, held: SliceReading) -> None:
+def test_nvitop_api_sees_the_same_slice(machine: SimulatedMachine, own_slice: SliceReading) -> None:
     """Nvitop's library finds the slice by its UUID, with unknown utilisation."""
     script = machine.folder / "look.py"
     script.write_text(
@@ -67,8 +71,8 @@ def test_nvitop_api_sees_the_same_slice(machine: SimulatedMachine, held: SliceRe
         "(mig,) = gpu.mig_devices()\n"
         "print(mig.uuid(), mig.memory_used() >> 20, mig.gpu_instance_id(), gpu.gpu_utilization())\n"
     )
-    words = _run(machine, str(script)).split()
-    assert words == [held.uuid, "1234", str(held.gi_id), "N/A"]
+    fields = _run(machine, str(script)).split()
+    assert fields == [own_slice.uuid, "1234", str(own_slice.gi_id), "N/A"]
 
 
 def test_program_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -71,11 +71,11 @@ def test_layout_counts_of_cards_with_eight_memory_slices(driver: Driver) -> None
 def test_what_exists_does_not_overlap(driver: Driver) -> None:
     """Slices on a GPU are apart, each with an id of its own and at a legal placement."""
     for gpu in driver.gpus():
-        found = driver.slices(gpu.uuid)
-        placements = {r.gi_id: Placed(r.profile, r.placement) for r in found}
-        for gi_id, placed in placements.items():
-            others = [other for other_id, other in placements.items() if other_id != gi_id]
-            assert placed.placement in legal_placements(placed.profile, others)
+        readings = driver.slices(gpu.uuid)
+        placements = {r.gi_id: Placed(r.profile, r.placement) for r in readings}
+        for gi_id, present_slice in placements.items():
+            neighbours = [other for other_id, other in placements.items() if other_id != gi_id]
+            assert present_slice.placement in legal_placements(present_slice.profile, neighbours)
 
 
 def test_gpu_without_mig_has_no_slices(driver: Driver) -> None:
@@ -101,12 +101,14 @@ def test_activity_is_a_share_or_unknown(driver: Driver, nvml: Any) -> None:
         handle = nvml.nvmlDeviceGetHandleByUUID(gpu.uuid)
         has_gpm = bool(nvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice)
         for reading in driver.slices(gpu.uuid):
-            told = [driver.usages(gpu.uuid, [reading])[reading].activity_pct for _ in range(2)]
-            assert has_gpm or told == [None, None]
-            assert all(share is None or 0 <= share <= 100 for share in told)
-        whole = [driver.gpu_usage(gpu.uuid).activity_pct for _ in range(2)]
-        assert all(share is None or 0 <= share <= 100 for share in whole)
-        assert gpu.mig or has_gpm or None not in whole
+            slice_pcts = [
+                driver.usages(gpu.uuid, [reading])[reading].activity_pct for _ in range(2)
+            ]
+            assert has_gpm or slice_pcts == [None, None]
+            assert all(share is None or 0 <= share <= 100 for share in slice_pcts)
+        gpu_pcts = [driver.gpu_usage(gpu.uuid).activity_pct for _ in range(2)]
+        assert all(share is None or 0 <= share <= 100 for share in gpu_pcts)
+        assert gpu.mig or has_gpm or None not in gpu_pcts
 
 
 def test_health_of_a_good_gpu(driver: Driver) -> None:
@@ -121,8 +123,8 @@ def test_health_of_a_good_gpu(driver: Driver) -> None:
 
 def test_gpu_that_is_not_there_is_named_with_those_that_are(driver: Driver, nvml: Any) -> None:
     """A wrong UUID in the settings is answered with the right ones."""
-    there = driver.gpus()[0].uuid
-    with pytest.raises(GpuMissing, match=there):
+    present_uuid = driver.gpus()[0].uuid
+    with pytest.raises(GpuMissing, match=present_uuid):
         Driver(nvml, [NO_SUCH_GPU])
 
 
@@ -213,8 +215,8 @@ def test_event_set_that_hears_nothing_times_out(nvml: Any, gpu: Any) -> None:
     kinds = pynvml.nvmlEventTypeXidCriticalError | pynvml.nvmlEventMigConfigChange
     assert nvml.nvmlDeviceGetSupportedEventTypes(gpu) & pynvml.nvmlEventTypeXidCriticalError
     events = nvml.nvmlEventSetCreate()
-    wanted = kinds & nvml.nvmlDeviceGetSupportedEventTypes(gpu)
-    nvml.nvmlDeviceRegisterEvents(gpu, wanted, events)
+    supported = kinds & nvml.nvmlDeviceGetSupportedEventTypes(gpu)
+    nvml.nvmlDeviceRegisterEvents(gpu, supported, events)
     with pytest.raises(pynvml.NVMLError_Timeout):
         nvml.nvmlEventSetWait_v2(events, 1)
     nvml.nvmlEventSetFree(events)
@@ -222,10 +224,10 @@ def test_event_set_that_hears_nothing_times_out(nvml: Any, gpu: Any) -> None:
 
 def test_a_field_that_the_driver_does_not_know_is_invalid(nvml: Any, gpu: Any) -> None:
     """The call succeeds; only the field's own code says it, as it would of a recovery action."""
-    known, unknown = nvml.nvmlDeviceGetFieldValues(gpu, [230, 9999])
-    assert unknown.nvmlReturn == pynvml.NVML_ERROR_INVALID_ARGUMENT
-    assert known.nvmlReturn in (pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_INVALID_ARGUMENT)
-    assert known.valueType == pynvml.NVML_VALUE_TYPE_UNSIGNED_INT or known.nvmlReturn
+    known_field, unknown_field = nvml.nvmlDeviceGetFieldValues(gpu, [230, 9999])
+    assert unknown_field.nvmlReturn == pynvml.NVML_ERROR_INVALID_ARGUMENT
+    assert known_field.nvmlReturn in (pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_INVALID_ARGUMENT)
+    assert known_field.valueType == pynvml.NVML_VALUE_TYPE_UNSIGNED_INT or known_field.nvmlReturn
 
 
 def test_a_gpu_that_is_well_needs_nothing(driver: Driver) -> None:
@@ -276,7 +278,7 @@ def _layouts(geometry: Any, names: list[str]) -> tuple[int, int]:
 
 
 def _profiles_as_recorded(nvml: Any, gpu: Any) -> list[dict[str, Any]]:
-    found = []
+    profiles = []
     for recorded in RECORDED["profiles"]:
         info = nvml.nvmlDeviceGetGpuInstanceProfileInfo(gpu, recorded["enum"])
         facts = {name: getattr(info, name) for name, _ in info._fields_}
@@ -285,8 +287,8 @@ def _profiles_as_recorded(nvml: Any, gpu: Any) -> list[dict[str, Any]]:
         facts["enum"] = recorded["enum"]
         facts["placements"] = _placements(nvml, gpu, info.id)
         facts["remaining"] = nvml.nvmlDeviceGetGpuInstanceRemainingCapacity(gpu, info.id)
-        found.append(facts)
-    return found
+        profiles.append(facts)
+    return profiles
 
 
 def _placements(nvml: Any, gpu: Any, profile_id: int) -> list[list[int]]:

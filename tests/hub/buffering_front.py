@@ -17,12 +17,16 @@ async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, ta
     with suppress(ConnectionError, asyncio.IncompleteReadError):
         head = await reader.readuntil(b"\r\n\r\n")
         lines = [line for line in head.decode("latin-1").split("\r\n") if line]
-        kept = [line for line in lines if not line.lower().startswith("connection:")]
+        headers = [line for line in lines if not line.lower().startswith("connection:")]
         sizes = [line for line in lines if line.lower().startswith("content-length:")]
         body = await reader.readexactly(int(sizes[0].split(":")[1])) if sizes else b""
         upstream, request = await asyncio.open_connection("127.0.0.1", target)
-        more = ("X-Forwarded-Proto: https", "X-Forwarded-For: 127.0.0.1", "Connection: close")
-        request.write("\r\n".join([*kept, *more, "", ""]).encode("latin-1") + body)
+        added_headers = (
+            "X-Forwarded-Proto: https",
+            "X-Forwarded-For: 127.0.0.1",
+            "Connection: close",
+        )
+        request.write("\r\n".join([*headers, *added_headers, "", ""]).encode("latin-1") + body)
         writer.write(await whole_answer(upstream))
         request.close()
         await writer.drain()

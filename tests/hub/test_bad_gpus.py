@@ -89,9 +89,9 @@ def _check_everywhere(lab: TemporaryLab, uuids: list[str]) -> None:
     metrics = httpx.get(f"{lab.settings.pool_origin}/metrics", trust_env=False).text
     for state, number in {"lost": 3, "unknown": 2, "unfit": 2, "ok": 1}.items():
         assert f'miglab_gpus{{state="{state}"}} {number}.0' in metrics
-    findings = [one for one in doctor(lab)["findings"] if one["level"] == "WRONG"]
+    findings = [finding for finding in doctor(lab)["findings"] if finding["level"] == "WRONG"]
     for text in REASONS[:-1]:
-        assert any(text in one["found"] and one["do"] for one in findings), text
+        assert any(text in finding["found"] and finding["do"] for finding in findings), text
 
 
 def doctor(lab: TemporaryLab) -> dict[str, object]:

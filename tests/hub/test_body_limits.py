@@ -31,14 +31,14 @@ async def hub(_limited: None) -> AsyncIterator[Hub]:
         yield hub
 
 
-async def answer_to(hub: Hub, path: str, length: str, sent: bytes = b"x", token: str = "") -> bytes:
+async def answer_to(hub: Hub, path: str, length: str, body: bytes = b"x", token: str = "") -> bytes:
     """The first line of the answer to a request whose body does not come to its end."""
     address = urlparse(hub.app.hub.url)
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
     head = f"POST {path} HTTP/1.1\r\nHost: x\r\n{length}\r\n"
     if token:
         head += f"Authorization: token {token}\r\n"
-    writer.write(head.encode() + b"\r\n" + sent)
+    writer.write(head.encode() + b"\r\n" + body)
     async with asyncio.timeout(60):
         line = await reader.readline()
     writer.close()

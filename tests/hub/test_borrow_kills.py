@@ -52,8 +52,8 @@ def ada(lab: TemporaryLab) -> Iterator[Student]:
 
 
 def _lease(lab: TemporaryLab) -> LeaseView | None:
-    found = lab.leases().get(NAME)
-    return found if found is not None and found.attached_at is not None else None
+    lease = lab.leases().get(NAME)
+    return lease if lease is not None and lease.attached_at is not None else None
 
 
 def _is_free(lab: TemporaryLab) -> bool:
@@ -70,8 +70,8 @@ def test_the_hub_is_killed(lab: TemporaryLab, ada: Student) -> None:
         wait_for(lambda: _lease(lab) is not None, "the cell to measure")
         first = _lease(lab)
         lab.kill("hub")
-        said = cell.result()
-    assert "The hub ended this measurement" in said["why"]
+        outcome = cell.result()
+    assert "The hub ended this measurement" in outcome["why"]
     wait_for(lambda: _is_free(lab), "the slice to go back")
     again = run_in_server(lab, NAME, f"SAMPLES = 3\n{CELL}")
     assert (again["why"], again["samples"]) == ("", 3)

@@ -23,10 +23,17 @@ FULL_S = 420.0  # its servers start one by one
 
 @pytest.fixture
 def demo(tmp_path: Path) -> Iterator["subprocess.Popen[bytes]"]:
-    words = ["up", "--demo", "--config", str(tmp_path / "lab.toml"), "--port", str(free_ports())]
+    arguments = [
+        "up",
+        "--demo",
+        "--config",
+        str(tmp_path / "lab.toml"),
+        "--port",
+        str(free_ports()),
+    ]
     with (tmp_path / "up.log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "miglab_hub.cli", *words], stdout=log, stderr=log
+            [sys.executable, "-m", "miglab_hub.cli", *arguments], stdout=log, stderr=log
         )
         yield process
         process.terminate()
@@ -44,15 +51,17 @@ def test_a_lively_class(demo: "subprocess.Popen[bytes]", tmp_path: Path) -> None
 
     def is_full() -> bool:
         with pool_of(folder) as pool:
-            seen = PoolSnapshot.model_validate(pool.call("GET", "/pool"))
-            return len(pool.call("GET", "/leases")) >= 8 and len(seen.waiting) >= 3
+            snapshot = PoolSnapshot.model_validate(pool.call("GET", "/pool"))
+            return len(pool.call("GET", "/leases")) >= 8 and len(snapshot.waiting) >= 3
 
     wait_for(is_full, "a full pool with a queue", FULL_S)
     machine = SimulatedMachine(folder / "state" / "gpus")
     wait_for(lambda: any(gpu.processes for gpu in machine.state().gpus), "work on the slices")
     wait_for(lambda: len(list(folder.glob("hand-ins/*.zip"))) == 6, "the hand-ins")
     with pool_of(folder) as pool:
-        assert [one["course"] for one in pool.call("GET", "/reservations")] == ["deep-learning"]
+        assert [reservation["course"] for reservation in pool.call("GET", "/reservations")] == [
+            "deep-learning"
+        ]
     family = psutil.Process(demo.pid).children(recursive=True)
     demo.send_signal(signal.SIGINT)
     assert demo.wait(END_S) == 0

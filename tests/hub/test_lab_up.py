@@ -40,8 +40,8 @@ def apply_a_roster(lab: TemporaryLab) -> None:
     (lab.settings.folder / "vision.csv").write_text("user\ndora\n")
     command = [sys.executable, "-m", "miglab_hub.cli", "roster", "apply"]
     file = ["--config", str(lab.settings.file)]
-    done = subprocess.run([*command, *file], capture_output=True, text=True, timeout=UP_S)
-    assert done.stdout == "vision: 1 added: dora; 1 removed: bob\n", done.stderr
+    process = subprocess.run([*command, *file], capture_output=True, text=True, timeout=UP_S)
+    assert process.stdout == "vision: 1 added: dora; 1 removed: bob\n", process.stderr
     again = subprocess.run([*command, *file], capture_output=True, text=True, timeout=UP_S)
     assert again.stdout == "every group is as its roster says\n", again.stderr
     for name, is_in in (("dora", True), ("bob", False)):
@@ -56,8 +56,8 @@ def modes_in(lab: TemporaryLab, student: Student) -> None:
     for file in (settings.ledger, settings.hub_database, *settings.logs.iterdir()):
         assert file.stat().st_mode & 0o077 == 0, file
     student.run_cell("open('mine', 'w').close()")
-    (mine,) = settings.homes.glob("*/mine")
-    assert mine.stat().st_mode & 0o777 == 0o644
+    (own_file,) = settings.homes.glob("*/mine")
+    assert own_file.stat().st_mode & 0o777 == 0o644
 
 
 def test_a_lab_from_ready_to_its_end(log_folder: Path) -> None:
@@ -85,8 +85,8 @@ def refusal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
     monkeypatch.setattr(launch, "Siblings", None)  # what is not refused fails
 
     def run(file: Path, port: int | None = None) -> str:
-        words = ["up", "--config", str(file), "--port", str(port or free_ports())]
-        monkeypatch.setattr(sys, "argv", ["miglab", *words])
+        arguments = ["up", "--config", str(file), "--port", str(port or free_ports())]
+        monkeypatch.setattr(sys, "argv", ["miglab", *arguments])
         with pytest.raises(SystemExit) as ended:
             main()
         assert ended.value.code == 2
@@ -143,15 +143,15 @@ def test_a_damaged_file_is_one_message(tmp_path: Path, refusal: Refusal, name: s
 def test_a_second_lab_is_one_message(tmp_path: Path, refusal: Refusal) -> None:
     """On the state folder of a running lab no part of a second one is started."""
     with PoolLock(tmp_path / ".lab" / "pool.lock"):
-        said = refusal(lab_toml(tmp_path))
-    assert "already holds" in said and said.count("\n") == 1
+        message = refusal(lab_toml(tmp_path))
+    assert "already holds" in message and message.count("\n") == 1
 
 
 def test_ctrl_c_while_starting_ends_everything(tmp_path: Path) -> None:
     """An interrupt before the lab is ready leaves no process either."""
-    words = ["up", "--config", str(lab_toml(tmp_path)), "--port", str(free_ports())]
+    arguments = ["up", "--config", str(lab_toml(tmp_path)), "--port", str(free_ports())]
     process = subprocess.Popen(
-        [sys.executable, "-m", "miglab_hub.cli", *words], stderr=subprocess.DEVNULL
+        [sys.executable, "-m", "miglab_hub.cli", *arguments], stderr=subprocess.DEVNULL
     )
     family: list[psutil.Process] = []
 
@@ -162,7 +162,7 @@ def test_ctrl_c_while_starting_ends_everything(tmp_path: Path) -> None:
     wait_for(has_started, "the three parts")
     process.send_signal(signal.SIGINT)
     assert process.wait(UP_S) == 0
-    assert [each for each in family if each.is_running()] == []
+    assert [process for process in family if process.is_running()] == []
 
 
 def test_other_simulated_gpus_than_the_lab_has_are_refused(

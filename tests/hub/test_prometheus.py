@@ -39,16 +39,16 @@ class RunningPrometheus:
 
     def value(self, query: str) -> float | None:
         """The first value of an instant query."""
-        found = self._ask("query", query=query)["result"]
-        return float(found[0]["value"][1]) if found else None
+        samples = self._ask("query", query=query)["result"]
+        return float(samples[0]["value"][1]) if samples else None
 
     def alerts(self) -> dict[str, str]:
         """The state of each alert that is pending or firing."""
-        found = self._ask("alerts")["alerts"]
-        return {alert["labels"]["alertname"]: alert["state"] for alert in found}
+        alerts = self._ask("alerts")["alerts"]
+        return {alert["labels"]["alertname"]: alert["state"] for alert in alerts}
 
-    def _ask(self, what: str, **parameters: str) -> Any:
-        answer = self._http.get(f"/api/v1/{what}", params=parameters).raise_for_status()
+    def _ask(self, path: str, **parameters: str) -> Any:
+        answer = self._http.get(f"/api/v1/{path}", params=parameters).raise_for_status()
         return answer.json()["data"]
 
 

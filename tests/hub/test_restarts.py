@@ -59,9 +59,11 @@ class RunningClass:
     def slices(self) -> set[str | None]:
         """The UUIDs of all slices that the GPU itself reports."""
         driver = open_gpus(simulated_state=self.lab.settings.simulated_state)
-        found = {one.uuid for gpu in driver.gpus() for one in driver.slices(gpu.uuid)}
+        uuids = {
+            slice_reading.uuid for gpu in driver.gpus() for slice_reading in driver.slices(gpu.uuid)
+        }
         driver.close()
-        return found
+        return uuids
 
 
 @pytest.fixture
@@ -103,13 +105,13 @@ def test_a_killed_part_disturbs_nobody(lesson: RunningClass) -> None:
     """
     lab, leaves, waits = lesson.lab, "ada", "cy"
     for parts in (("hub",), ("pool",), ("hub", "pool")):
-        held, slices, servers = lesson.held(), lesson.slices(), lab.servers()
+        holdings, slices, servers = lesson.held(), lesson.slices(), lab.servers()
         lab.kill(*parts)
-        assert lesson.held() == held, parts
+        assert lesson.held() == holdings, parts
         assert lab.positions() == {waits: 1}, parts
         assert lesson.slices() == slices, parts
         assert lab.servers() == servers, parts
-        for name in held:
+        for name in holdings:
             wait_for(lesson.students[name].is_ready, f"the hub to know the server of {name}")
         if "hub" in parts:  # a hub forgets who was starting; the ticket is the pool's
             lesson.students[waits].ask(SHAPE)
@@ -138,9 +140,9 @@ def test_the_machine_reboots(lesson: RunningClass) -> None:
     lesson.students["cy"].ask(SHAPE)
     for name in ("cy", "di"):
         lesson.students[name].wait_until_ready()
-    held = lesson.held()
-    assert set(held) == {"cy", "di"}
-    new = {uuid for _, _, uuids in held.values() for uuid in uuids}
+    holdings = lesson.held()
+    assert set(holdings) == {"cy", "di"}
+    new = {uuid for _, _, uuids in holdings.values() for uuid in uuids}
     assert len(new) == 2
     assert new <= lesson.slices()
     lesson.students["ada"].ask(SHAPE)

@@ -191,11 +191,11 @@ async def test_a_token_on_the_command_line(hub: Hub, access: HubAccess) -> None:
         token = hub.user(principal.name).new_api_token()
         model = await tokens.owner(token, "10.0.0.1")
         assert model is not None and tokens.lets_in(model)
-        found = principal_from(model, BOOK)
-        assert sorted(found.course_names) == sorted(principal.course_names)
-        assert found.user_id.startswith(f"{hub.user(principal.name).id}t")
-        expected = replace(principal, course_names=found.course_names, user_id=found.user_id)
-        assert found == expected
+        answered = principal_from(model, BOOK)
+        assert sorted(answered.course_names) == sorted(principal.course_names)
+        assert answered.user_id.startswith(f"{hub.user(principal.name).id}t")
+        expected = replace(principal, course_names=answered.course_names, user_id=answered.user_id)
+        assert answered == expected
 
 
 async def test_a_servers_token_is_that_servers(hub: Hub, access: HubAccess) -> None:

@@ -40,9 +40,9 @@ class PoolProcess:
             resource.prlimit(self.process.pid, resource.RLIMIT_NOFILE, (descriptors, descriptors))
         wait_until_ready(self.settings, self.process, self.log)
 
-    def end(self, how: signal.Signals) -> int:
+    def end(self, signal_number: signal.Signals) -> int:
         assert self.process is not None
-        self.process.send_signal(how)
+        self.process.send_signal(signal_number)
         return self.process.wait(STEP_S)
 
     def is_running(self) -> bool:
@@ -109,8 +109,8 @@ def test_gpus_that_hang(service: PoolProcess) -> None:
     with service.client() as client:
         health = client.get("/health").json()
         assert (health["ok"], health["gpus_troubled"], health["is_stuck"]) == (False, 1, True)
-    told = command("doctor", "--config", str(service.file))
-    assert "has not come back" in told
+    report = command("doctor", "--config", str(service.file))
+    assert "has not come back" in report
     assert "unknown" in command("pool", "--config", str(service.file), "status")
     machine.hang()
     assert service.end(signal.SIGTERM) == 0
@@ -121,9 +121,9 @@ def test_gpus_that_hang(service: PoolProcess) -> None:
     assert states(service) == ["ok"]
 
 
-def command(*words: str) -> str:
+def command(*arguments: str) -> str:
     """What `miglab …` prints."""
-    call = [sys.executable, "-m", "miglab_hub.cli", *words]
+    call = [sys.executable, "-m", "miglab_hub.cli", *arguments]
     return subprocess.run(call, capture_output=True, text=True, timeout=60).stdout
 
 
@@ -152,16 +152,16 @@ def half_requests(address: tuple[str, int], count: int) -> list[socket.socket]:
     Every eighth asks in full: its answer, or its end, says that those before it were accepted.  A
     backlog that is full makes the next connection wait for a second.
     """
-    made = []
+    sockets = []
     for number in range(count):
-        one = socket.create_connection(address, timeout=STEP_S)
-        made.append(one)
+        connection = socket.create_connection(address, timeout=STEP_S)
+        sockets.append(connection)
         is_whole = number % 8 == 7
         with contextlib.suppress(ConnectionError):
-            one.sendall(b"GET /api/lease HTTP/1.1\r\nHost: x\r\n" + b"\r\n" * is_whole)
+            connection.sendall(b"GET /api/lease HTTP/1.1\r\nHost: x\r\n" + b"\r\n" * is_whole)
             if is_whole:
-                one.recv(1)
-    return made
+                connection.recv(1)
+    return sockets
 
 
 def test_students_connections_leave_the_spawner_room(one_service: PoolProcess) -> None:
@@ -172,8 +172,8 @@ def test_students_connections_leave_the_spawner_room(one_service: PoolProcess) -
     service.start(descriptors=512)
     student = ("127.0.0.1", service.settings.student_port)
     with contextlib.ExitStack() as stack, service.client() as client:
-        for one in half_requests(student, 600):
-            stack.enter_context(one)
+        for connection in half_requests(student, 600):
+            stack.enter_context(connection)
         answer = client.post("/tickets", json={**ASK, "user": "bob"})
         assert answer.status_code == 201
     assert service.log.stat().st_size < 100_000

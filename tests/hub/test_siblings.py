@@ -61,31 +61,31 @@ print(told.tail(one))
 """
 
 
-def launched(code: str, folder: Path, *words: str, status: int = 0) -> str:
+def launched(code: str, folder: Path, *arguments: str, status: int = 0) -> str:
     """What a launcher prints; its processes' logs lie in the folder."""
-    command = [sys.executable, "-c", HEAD + code, str(folder), *words]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=60)
-    assert done.returncode == status
-    return done.stdout
+    command = [sys.executable, "-c", HEAD + code, str(folder), *arguments]
+    process = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=60)
+    assert process.returncode == status
+    return process.stdout
 
 
 def test_a_zombie_whose_threads_run_on_is_ended(tmp_path: Path) -> None:
     """A process without its first thread looks dead and is not: it is killed, then reaped."""
-    said = launched(LAUNCHER, tmp_path, HALF_DEAD)
-    assert said.split() == ["gone"]
+    printed = launched(LAUNCHER, tmp_path, HALF_DEAD)
+    assert printed.split() == ["gone"]
 
 
 def test_what_may_not_be_ended_is_named_and_keeps_no_other(tmp_path: Path) -> None:
     """A command that `sudo` runs: the lab's user may send it no signal."""
-    said = launched(FOREIGN, tmp_path)
-    assert said.split() == ["True", "True", "False"]
+    printed = launched(FOREIGN, tmp_path)
+    assert printed.split() == ["True", "True", "False"]
 
 
 def test_the_end_of_a_log_is_of_the_last_start(tmp_path: Path) -> None:
     """What an earlier run wrote is not shown as the reason why this one ended."""
     (tmp_path / "teller.log").write_text("Traceback of yesterday\n", encoding="utf-8")
-    said = launched(TELLER, tmp_path)
-    assert said == "of today\n"
+    printed = launched(TELLER, tmp_path)
+    assert printed == "of today\n"
 
 
 ROTATOR = """
@@ -104,8 +104,8 @@ TALKER = "import time\nwhile True: print('x' * 99); time.sleep(0.01)"
 
 def test_a_log_that_grows_is_put_aside(tmp_path: Path) -> None:
     """A process that logs without end fills no disk: so many old logs, each so long."""
-    said = launched(ROTATOR, tmp_path, TALKER)
-    names, is_bounded = said.splitlines()
+    printed = launched(ROTATOR, tmp_path, TALKER)
+    names, is_bounded = printed.splitlines()
     assert names == str(["talker.log", *(f"talker.log.{number}" for number in (1, 2, 3))])
     assert is_bounded == "True"
 
@@ -135,8 +135,8 @@ told.end()
 
 def test_a_disk_without_room_does_not_end_the_launcher(tmp_path: Path) -> None:
     """A log that cannot be copied is emptied; a process that cannot be started is tried again."""
-    said = launched(NO_ROOM, tmp_path)
-    emptied, files, killed, failed, not_started, running = said.splitlines()
+    printed = launched(NO_ROOM, tmp_path)
+    emptied, files, killed, failed, not_started, running = printed.splitlines()
     assert "sleeper's log could not be put aside and is emptied" in emptied
     assert files == "[('sleeper.log', 0)]"
     assert "stopped (signal SIGKILL)" in killed

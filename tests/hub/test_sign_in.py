@@ -38,12 +38,12 @@ class _Elsewhere(Answers):
     server: Elsewhere
 
     def do_GET(self) -> None:  # noqa: N802  the base class calls it so
-        where = urlsplit(self.path)
-        if where.path == "/authorize":  # the person has consented
-            asked = {name: found[0] for name, found in parse_qs(where.query).items()}
-            back = urlencode({"code": secrets.token_hex(), "state": asked["state"]})
+        url = urlsplit(self.path)
+        if url.path == "/authorize":  # the person has consented
+            query = {name: values[0] for name, values in parse_qs(url.query).items()}
+            back = urlencode({"code": secrets.token_hex(), "state": query["state"]})
             self.send_response(302)
-            self.send_header("Location", f"{asked['redirect_uri']}?{back}")
+            self.send_header("Location", f"{query['redirect_uri']}?{back}")
             self.end_headers()
             return
         self.answer(json.dumps(self.server.person), JSON)
@@ -83,7 +83,7 @@ def test_groups_of_an_oidc_provider() -> None:
     with serving(Elsewhere()) as elsewhere:
         settings = COURSE + OIDC.format(url=elsewhere.url)
         with temporary_lab(docker=False, accept=ONE_ORIGIN, more=settings) as lab:
-            for name, groups, way, path, words, is_there in PEOPLE:
+            for name, groups, way, path, text, is_there in PEOPLE:
                 elsewhere.person = {"preferred_username": name, "groups": groups}
                 with httpx.Client(
                     base_url=lab.settings.public_url,
@@ -93,4 +93,4 @@ def test_groups_of_an_oidc_provider() -> None:
                 ) as browser:
                     page = browser.get(way)
                     assert page.url.path == path, page.text
-                    assert (words in page.text) is is_there
+                    assert (text in page.text) is is_there

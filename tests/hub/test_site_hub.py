@@ -116,7 +116,7 @@ class Site:
 
     def configuration(self, *, with_miglab: bool) -> Path:
         """The hub's configuration file."""
-        told = {
+        environment = {
             "port": self.port,
             "port_of_proxy": self.port + 1,
             "port_of_hub": self.port + 2,
@@ -127,11 +127,11 @@ class Site:
             "hub_python": str(self.hub_python),
             "cull_s": self.cull_s,
         }
-        [ours] = printed("python")
-        lines = as_here(ours, self.replaced) if with_miglab else ""
+        [printed_config] = printed("python")
+        lines = as_here(printed_config, self.replaced) if with_miglab else ""
         homes = f'c.MIGLocalSpawner.homes_dir = "{self.folder}/homes"\n' if with_miglab else ""
         file = self.folder / "jupyterhub_config.py"
-        file.write_text(BEFORE.format(**told) + lines + homes + AFTER.format(**told))
+        file.write_text(BEFORE.format(**environment) + lines + homes + AFTER.format(**environment))
         return file
 
     @contextmanager
@@ -195,9 +195,9 @@ def student_of(site: Site, name: str) -> Iterator[SiteStudent]:
 def operator(settings: Settings, method: str, path: str, **body: object) -> Any:
     """The pool's answer to its operator."""
     headers = {"Authorization": f"Bearer {lab_secrets.read(settings.pool_secret)}"}
-    asked = {"headers": headers, "trust_env": False, "timeout": STEP_S}
+    options = {"headers": headers, "trust_env": False, "timeout": STEP_S}
     url = f"{settings.pool_url}/api/{path}"
-    return httpx.request(method, url, json=body or None, **asked).raise_for_status().json()
+    return httpx.request(method, url, json=body or None, **options).raise_for_status().json()
 
 
 def leases(settings: Settings) -> list[LeaseView]:

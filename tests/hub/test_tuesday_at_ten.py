@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from tests.students import asking
-from tests.unit.labkit.test_grading import honest
+from tests.unit.labkit.test_grading import honest_evidence
 
 import labkit
 from labkit.evidence import evidence as store
@@ -58,30 +58,30 @@ class Instructor:
     def replaced(self, commands: str, **numbers: object) -> str:
         """The page's commands, as this test has them."""
         hours = (9 - datetime.now(UTC).hour + 12) % 24 - 12  # where it is between nine and ten
-        there = datetime.now(timezone(timedelta(hours=hours)))
-        others = {
+        local_time = datetime.now(timezone(timedelta(hours=hours)))
+        replacements = {
             "https://pool--service.lab.example.edu": self.lab.settings.public_url.rstrip("/"),
-            "--weekly tue": f"--weekly {there:%a}".lower(),
+            "--weekly tue": f"--weekly {local_time:%a}".lower(),
             "Europe/Berlin": f"Etc/GMT{-hours:+d}",
             ".venv/bin/labkit": "labkit",
         }
-        others |= {name.removeprefix("n"): str(number) for name, number in numbers.items()}
-        for old, new in others.items():
+        replacements |= {name.removeprefix("n"): str(number) for name, number in numbers.items()}
+        for old, new in replacements.items():
             commands = commands.replace(old, new)
         return commands
 
     def do(self, commands: str, **numbers: object) -> str:
         """What commands of the page print; numbers are given as n57=…."""
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-        done = subprocess.run(
+        process = subprocess.run(
             ["sh", "-ec", self.preamble + self.replaced(commands, **numbers)],
             cwd=self.home,
             env={"HOME": str(self.home), "PATH": path, "NO_PROXY": "*"},
             capture_output=True,
             text=True,
         )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        assert process.returncode == 0, process.stdout + process.stderr
+        return process.stdout
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def hand_in(folder: Path) -> None:
     """What the student's last cell makes, as the learning platform names it."""
     home = folder / "ada"
     home.mkdir(parents=True)
-    store.save(honest(), home / "evidence")
+    store.save(honest_evidence(), home / "evidence")
     (folder / "hand-ins").mkdir()
     labkit.hand_in(folder=home).file.rename(folder / "hand-ins" / "ada_hand-in.zip")
 
@@ -105,8 +105,8 @@ def hand_in(folder: Path) -> None:
 def test_from_the_roster_to_the_marks(lab: TemporaryLab, tmp_path: Path) -> None:
     """Reserved slices are kept and drawn, the class is steered, and what is handed in is marked."""
     ilse = Instructor(lab, tmp_path)
-    said = ilse.do(printed("A week before"))
-    assert "reservation 1: 10 × 1g.5gb for vision" in said
+    printed_text = ilse.do(printed("A week before"))
+    assert "reservation 1: 10 × 1g.5gb for vision" in printed_text
     wait_for(lambda: lab.reservations()[0].state == "reserved", "the slices to be kept")
 
     ada, bob = asking(lab, "ada", "1g.5gb"), asking(lab, "bob", "7g.40gb")

@@ -18,9 +18,9 @@ from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 
-from tests.mutants.drawing import HERE, ROOMS, Mutant, drawn, files, named
+from tests.mutants.drawing import HERE, ROOMS, Mutant, drawn_mutants, files, named_mutants
 
-KINDS = {"named": named, "random": drawn}
+KINDS = {"named": named_mutants, "random": drawn_mutants}
 PACKAGES = (
     *("api", "spawner", "pool", "hub", "slurm", "bench", "tests/slurm/bench", "notebooks"),
     "images/student/jupyterlab", ".",
@@ -40,20 +40,20 @@ def tree() -> list[Path]:
 
 
 def digest(paths: list[Path]) -> str:
-    whole = hashlib.sha256()
+    sha256 = hashlib.sha256()
     for path in paths:
-        whole.update(f"{path}\0".encode() + path.read_bytes())
-    return whole.hexdigest()[:12]
+        sha256.update(f"{path}\0".encode() + path.read_bytes())
+    return sha256.hexdigest()[:12]
 
 
 def run(kind: str, only: list[str], lived: bool) -> None:
     mutants = KINDS[kind]()
     code = digest([Path(file) for room in ROOMS["rooms"] for file in files(room)])
-    kept = read(kind)
-    results = kept["results"] if kept.get("code") == code else {}
-    wanted = [m for m in mutants if is_wanted(m, results.get(m.key), only, lived)]
-    wanted.sort(key=lambda mutant: mutant.key in results)
-    kept = {
+    record = read(kind)
+    results = record["results"] if record.get("code") == code else {}
+    chosen_mutants = [m for m in mutants if is_wanted(m, results.get(m.key), only, lived)]
+    chosen_mutants.sort(key=lambda mutant: mutant.key in results)
+    record = {
         "command": f"python -m tests.mutants run {kind}",
         "commit": git("rev-parse", "HEAD").strip(),
         "code": code,
@@ -61,8 +61,8 @@ def run(kind: str, only: list[str], lived: bool) -> None:
         "results": {m.key: results[m.key] for m in mutants if m.key in results},
     }
     tests = [str(path) for glob in ROOMS["tests"] for path in sorted(Path().glob(glob))]
-    known = Path("build/mutants", f"{code}.json")
-    known.parent.mkdir(parents=True, exist_ok=True)
+    attribution = Path("build/mutants", f"{code}.json")
+    attribution.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         copy = Path(folder, "tree")
         for path in tree():
@@ -71,8 +71,13 @@ def run(kind: str, only: list[str], lived: bool) -> None:
         lines = Path(folder, "results")
         lines.touch()
         every = [str(copy / file) for room in ROOMS["rooms"] for file in files(room)]
-        job = {"mutants": [asdict(m) for m in wanted], "results": str(lines), "files": every,
-               "attribution": str(known.resolve()), "current": f"{folder}/current"}  # fmt: skip
+        job = {
+            "mutants": [asdict(mutant) for mutant in chosen_mutants],
+            "results": str(lines),
+            "files": every,
+            "attribution": str(attribution.resolve()),
+            "current": f"{folder}/current",
+        }
         Path(folder, "job").write_text(json.dumps(job))
         path = os.pathsep.join(str(copy / package) for package in PACKAGES)
         environment = {**os.environ, "MUTANTS_JOB": f"{folder}/job", "PYTHONPATH": path}
@@ -83,10 +88,10 @@ def run(kind: str, only: list[str], lived: bool) -> None:
                 while pytest.poll() is None:
                     with contextlib.suppress(subprocess.TimeoutExpired):
                         pytest.wait(10)
-                    store(kind, kept, lines)
+                    store(kind, record, lines)
             finally:
                 pytest.terminate()
-                store(kind, kept, lines)
+                store(kind, record, lines)
     report(kind)
 
 
@@ -105,29 +110,28 @@ def read(kind: str) -> dict:
     return json.loads(path.read_text()) if path.exists() else {"results": {}}
 
 
-def store(kind: str, kept: dict, lines: Path) -> None:
+def store(kind: str, record: dict, lines: Path) -> None:
     """Write the results as far as they are, one a line."""
     for line in lines.read_text().splitlines():
         result = json.loads(line)
-        kept["results"][result.pop("key")] = result
-    kept["seconds"] = round(sum(result["seconds"] for result in kept["results"].values()))
-    head = json.dumps({key: value for key, value in kept.items() if key != "results"}, indent=1)
-    rows = ",\n".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in kept["results"].items())
+        record["results"][result.pop("key")] = result
+    record["seconds"] = round(sum(result["seconds"] for result in record["results"].values()))
+    head = json.dumps({key: value for key, value in record.items() if key != "results"}, indent=1)
+    rows = ",\n".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in record["results"].items())
     (HERE / f"{kind}.json").write_text(f'{head[:-2]},\n "results": {{\n{rows}\n}}}}\n')
 
 
 def report(kind: str) -> None:
-    kept = read(kind)
+    record = read(kind)
     for room in ROOMS["rooms"]:
-        outcomes = [r for r in kept["results"].values() if r["room"] == room]
+        outcomes = [r for r in record["results"].values() if r["room"] == room]
         print(f"{room:8} {sum(map(is_killed, outcomes)):4} of {len(outcomes):4} killed")
-    counts = Counter(result["outcome"] for result in kept["results"].values())
-    killed = sum(map(is_killed, kept["results"].values()))
-    share = 100 * killed / max(1, len(kept["results"]))
-    print(
-        f"{kind}: {len(kept['results'])} of {kept['mutants']} run, {killed} killed, {share:.1f} %"
-    )
-    print(f"{kept['seconds']} s at {kept['commit'][:8]}: {dict(counts)}")
+    counts = Counter(result["outcome"] for result in record["results"].values())
+    killed = sum(map(is_killed, record["results"].values()))
+    count = len(record["results"])
+    share = 100 * killed / max(1, count)
+    print(f"{kind}: {count} of {record['mutants']} run, {killed} killed, {share:.1f} %")
+    print(f"{record['seconds']} s at {record['commit'][:8]}: {dict(counts)}")
 
 
 def main() -> None:
@@ -136,11 +140,11 @@ def main() -> None:
     parser.add_argument("kind", choices=KINDS)
     parser.add_argument("--only", metavar="KEY", nargs="+", default=[])
     parser.add_argument("--lived", action="store_true")
-    asked = parser.parse_args()
-    if asked.do == "run":
-        run(asked.kind, asked.only, asked.lived)
+    options = parser.parse_args()
+    if options.do == "run":
+        run(options.kind, options.only, options.lived)
     else:
-        report(asked.kind)
+        report(options.kind)
 
 
 if __name__ == "__main__":

@@ -29,9 +29,9 @@ def files(room: str) -> list[str]:
     return sorted({str(path) for glob in ROOMS["rooms"][room] for path in Path().glob(glob)})
 
 
-def named() -> list[Mutant]:
+def named_mutants() -> list[Mutant]:
     """Those of named.toml, each fitting its file exactly once, inside of a function."""
-    found = []
+    mutants = []
     for room, entries in tomllib.loads((HERE / "named.toml").read_text()).items():
         for sentence, entry in entries.items():
             source = Path(entry["file"]).read_text()
@@ -39,8 +39,8 @@ def named() -> list[Mutant]:
                 raise SystemExit(f"{sentence!r}: {room} has no {entry['file']} with its old text")
             text = source.replace(entry["old"], entry["new"])
             first, last = changed(source, text)
-            found.append(Mutant(sentence, room, entry["file"], text, first, last))
-    return found
+            mutants.append(Mutant(sentence, room, entry["file"], text, first, last))
+    return mutants
 
 
 def changed(source: str, text: str) -> tuple[int, int]:
@@ -51,16 +51,16 @@ def changed(source: str, text: str) -> tuple[int, int]:
     return first, max(first, len(old) - back)
 
 
-def drawn() -> list[Mutant]:
+def drawn_mutants() -> list[Mutant]:
     """As many of each room as of every other, in an order by chance: any part is a fair sample."""
     chance = random.Random(ROOMS["seed"])
-    rooms, found = list(ROOMS["rooms"]), []
+    rooms, mutants = list(ROOMS["rooms"]), []
     for place, room in enumerate(rooms):
         share = (ROOMS["drawn"] + place) // len(rooms)
         every = [site for file in files(room) for site in sites(room, file)]
-        found += chance.sample(every, min(share, len(every)))
-    chance.shuffle(found)
-    return found
+        mutants += chance.sample(every, min(share, len(every)))
+    chance.shuffle(mutants)
+    return mutants
 
 
 def sites(room: str, file: str) -> list[Mutant]:
@@ -69,15 +69,15 @@ def sites(room: str, file: str) -> list[Mutant]:
     starts = [0]
     for line in source.encode().splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
-    found = []
+    mutants = []
     for node, new in faults(source):
         begin = starts[node.lineno - 1] + node.col_offset
         end = starts[node.end_lineno - 1] + node.end_col_offset
         old = source.encode()[begin:end].decode()
         text = source.encode()[:begin].decode() + new + source.encode()[end:].decode()
         key = f"{file}:{node.lineno}:{node.col_offset} {' '.join(old.split())} -> {new}"
-        found.append(Mutant(key, room, file, text, node.lineno, node.end_lineno))
-    return found
+        mutants.append(Mutant(key, room, file, text, node.lineno, node.end_lineno))
+    return mutants
 
 
 def lines_to_reach(source: str, first: int, last: int) -> set[int]:

@@ -73,51 +73,51 @@ def file_of(test: str) -> str:
 
 def attribution(items: list[pytest.Item]) -> dict:
     """What each test reaches and takes; only the tests of files that changed are run for it."""
-    kept = Path(JOB["attribution"])
-    known = {"files": {}, "seconds": {}, "failing": [], "reached": {}}
-    if kept.exists():
-        known = json.loads(kept.read_text())
+    attribution_file = Path(JOB["attribution"])
+    record = {"files": {}, "seconds": {}, "failing": [], "reached": {}}
+    if attribution_file.exists():
+        record = json.loads(attribution_file.read_text())
     names = {file_of(item.nodeid) for item in items}
     files = {name: hashlib.sha256(Path(name).read_bytes()).hexdigest() for name in names}
-    changed = {name for name in names if files[name] != known["files"].get(name)}
-    known["failing"] = [test for test in known["failing"] if file_of(test) not in changed]
-    known["files"] = files
+    changed = {name for name in names if files[name] != record["files"].get(name)}
+    record["failing"] = [test for test in record["failing"] if file_of(test) not in changed]
+    record["files"] = files
     new = [item for item in items if file_of(item.nodeid) in changed]
-    if new and (said := forked(partial(attribute, new, known, kept))) != "done":
-        raise pytest.UsageError(f"attribution: {said}")
-    return json.loads(kept.read_text())
+    if new and (outcome := forked(partial(attribute, new, record, attribution_file))) != "done":
+        raise pytest.UsageError(f"attribution: {outcome}")
+    return json.loads(attribution_file.read_text())
 
 
-def attribute(items: list[pytest.Item], known: dict, kept: Path) -> str:
+def attribute(items: list[pytest.Item], record: dict, attribution_file: Path) -> str:
     watch = coverage.Coverage(data_file=None, include=JOB["files"], config_file=False)
     watch.start()
     for item, following in zip(items, [*items[1:], None], strict=True):
         watch.switch_context(item.nodeid)
-        begun = time.monotonic()
+        started_at = time.monotonic()
         run_one(item, following)
-        known["seconds"][item.nodeid] = time.monotonic() - begun
+        record["seconds"][item.nodeid] = time.monotonic() - started_at
     watch.stop()
     data = watch.get_data()
     for file in data.measured_files():
-        reached = known["reached"].setdefault(str(Path(file).relative_to(Path.cwd())), {})
+        reached = record["reached"].setdefault(str(Path(file).relative_to(Path.cwd())), {})
         for line, tests in data.contexts_by_lineno(file).items():
             reached.setdefault(str(line), []).extend(tests)
-    known["failing"] += failed
-    kept.write_text(json.dumps(known))
+    record["failing"] += failed
+    attribution_file.write_text(json.dumps(record))
     return "done"
 
 
-def chosen(mutant: dict, known: dict, items: Collection[str]) -> list[str]:
+def tests_for(mutant: dict, record: dict, items: Collection[str]) -> list[str]:
     """The tests that reach a mutant, the quickest of each file first."""
-    reached = known["reached"].get(mutant["file"], {})
+    reached = record["reached"].get(mutant["file"], {})
     lines = lines_to_reach(Path(mutant["file"]).read_text(), mutant["first"], mutant["last"])
     tests = {test for line in lines for test in reached.get(str(line), [])}
     ranked: list[tuple[int, float, str]] = []
-    seen: Counter[str] = Counter()
-    tests -= set(known["failing"])
-    for test in sorted(tests.intersection(items), key=known["seconds"].__getitem__):
-        seen[file_of(test)] += 1
-        ranked.append((seen[file_of(test)], known["seconds"][test], test))
+    count_by_file: Counter[str] = Counter()
+    tests -= set(record["failing"])
+    for test in sorted(tests.intersection(items), key=record["seconds"].__getitem__):
+        count_by_file[file_of(test)] += 1
+        ranked.append((count_by_file[file_of(test)], record["seconds"][test], test))
     return [test for _, _, test in sorted(ranked)]
 
 
@@ -126,8 +126,8 @@ def pairs(old: CodeType, new: CodeType) -> Iterator[tuple[CodeType, CodeType]]:
     yield old, new
     inner = [[c for c in code.co_consts if isinstance(c, CodeType)] for code in (old, new)]
     if len(inner[0]) == len(inner[1]):
-        for one, other in zip(*inner, strict=True):
-            yield from pairs(one, other)
+        for old_part, new_part in zip(*inner, strict=True):
+            yield from pairs(old_part, new_part)
 
 
 def take(mutant: dict) -> None:
@@ -136,12 +136,12 @@ def take(mutant: dict) -> None:
     with warnings.catch_warnings(action="ignore"):
         old = compile(Path(path).read_text(), path, "exec", dont_inherit=True)
         new = dict(pairs(old, compile(mutant["text"], path, "exec", dont_inherit=True)))
-    taken = 0
-    for thing in gc.get_objects():
-        is_of_file = type(thing) is FunctionType and thing.__code__.co_filename == path
-        if is_of_file and thing.__code__ in new:
-            thing.__code__, taken = new[thing.__code__], taken + 1
-    if not taken:
+    replaced = 0
+    for candidate in gc.get_objects():
+        is_of_file = type(candidate) is FunctionType and candidate.__code__.co_filename == path
+        if is_of_file and candidate.__code__ in new:
+            candidate.__code__, replaced = new[candidate.__code__], replaced + 1
+    if not replaced:
         raise RuntimeError(f"{path} is not loaded from here")
 
 
@@ -166,24 +166,24 @@ def first_failure(mutant: dict | None, tests: list[str], items: dict, seconds: d
     return "lived"
 
 
-def judged(mutant: dict, known: dict, items: dict) -> dict:
+def judged(mutant: dict, record: dict, items: dict) -> dict:
     """What became of a mutant, with how many seconds it took and which test killed it."""
-    begun, seconds = time.monotonic(), known["seconds"]
+    started_at, seconds = time.monotonic(), record["seconds"]
     while True:
-        tests = chosen(mutant, known, items)
-        said = tried(mutant, tests, items, seconds) if tests else "unreached"
-        killer = said.removeprefix("failed ")
-        if said.startswith("ended"):
+        tests = tests_for(mutant, record, items)
+        outcome_text = tried(mutant, tests, items, seconds) if tests else "unreached"
+        killer = outcome_text.removeprefix("failed ")
+        if outcome_text.startswith("ended"):
             killer = Path(JOB["current"]).read_text()
-        if said in ("lived", "unreached") or said.startswith("raised"):
+        if outcome_text in ("lived", "unreached") or outcome_text.startswith("raised"):
             break
         if tried(None, [killer], items, seconds) == "lived":
             break
-        known["failing"].append(killer)
-    outcome = "killed" if said.startswith("failed") else said
-    by = {"by": killer} if killer != said else {}
-    spent = {"tests": len(tests), "seconds": round(time.monotonic() - begun, 1)}
-    return {"key": mutant["key"], "room": mutant["room"], "outcome": outcome, **spent, **by}
+        record["failing"].append(killer)
+    outcome = "killed" if outcome_text.startswith("failed") else outcome_text
+    killed_by = {"by": killer} if killer != outcome_text else {}
+    spent = {"tests": len(tests), "seconds": round(time.monotonic() - started_at, 1)}
+    return {"key": mutant["key"], "room": mutant["room"], "outcome": outcome, **spent, **killed_by}
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -193,10 +193,10 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
         raise session.Interrupted(f"{session.testsfailed} errors during collection")
     assert threading.active_count() == 1, "a fork would lose threads"
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    known = attribution(session.items)
+    record = attribution(session.items)
     items = {item.nodeid: item for item in session.items}
     for mutant in JOB["mutants"]:
         shutil.rmtree(".hypothesis", ignore_errors=True)
         with Path(JOB["results"]).open("a") as results:
-            results.write(json.dumps(judged(mutant, known, items)) + "\n")
+            results.write(json.dumps(judged(mutant, record, items)) + "\n")
     return True

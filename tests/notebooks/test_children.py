@@ -132,7 +132,7 @@ def one_rank_stays_away():
     time.sleep(600)
 
 
-def mine():
+def living_workers():
     """Living workers of this process's fork server."""
     pid = _forkserver._forkserver_pid
     return psutil.Process(pid).children() if pid else []
@@ -141,7 +141,7 @@ def mine():
 @pytest.fixture(autouse=True)
 def _nothing_left():
     yield
-    assert mine() == []
+    assert living_workers() == []
 
 
 def test_a_measurement_carries_all_its_circumstances():
@@ -163,10 +163,10 @@ def test_a_measurement_carries_all_its_circumstances():
 
 def test_eight_times_the_work_is_not_the_same():
     """A comparison in turns finds a plain difference at its first look."""
-    found = labkit.compare(eight_times, product)
-    assert found.verdict is Verdict.CONTRADICTED
-    assert found.ratio > 2
-    assert found.looks[0].rounds == 20
+    comparison = labkit.compare(eight_times, product)
+    assert comparison.verdict is Verdict.CONTRADICTED
+    assert comparison.ratio > 2
+    assert comparison.looks[0].rounds == 20
 
 
 def test_the_students_line_comes_first():
@@ -204,21 +204,21 @@ def test_workers_have_the_kernels_environment_of_now_and_their_own_luck(monkeypa
     assert (first[1], second[1]) == ("red", None)
     assert first[2] != second[2]
     psutil.Process(first[0]).kill()
-    (found,) = labkit.ranks(says_who, n=1).values
-    assert found[0] == _forkserver._forkserver_pid != first[0]
-    assert found[3], "no job waits for what optimizers import"
+    (restarted,) = labkit.ranks(says_who, n=1).values
+    assert restarted[0] == _forkserver._forkserver_pid != first[0]
+    assert restarted[3], "no job waits for what optimizers import"
 
 
 @pytest.mark.parametrize(
-    ("call", "function", "error", "says"),
+    ("call", "function", "error", "message"),
     [
         (labkit.measure, dies, errors.ChildKilled, r"SIGKILL.*memory was full"),
         (labkit.peak, hogs, errors.OutOfMemory, r"torch\.empty.*\n.*Out of memory"),
     ],
 )
-def test_the_end_of_a_child_is_explained(call, function, error, says):
+def test_the_end_of_a_child_is_explained(call, function, error, message):
     """SIGKILL is most often the container's memory; of an exabyte the line that asked is named."""
-    with pytest.raises(error, match=says):
+    with pytest.raises(error, match=message):
         call(function)
 
 
@@ -233,24 +233,24 @@ def test_samples_taken_before_a_failure_are_kept():
 def test_ranks_talk_and_come_back_in_order(tmp_path, monkeypatch):
     """Two gloo ranks on the CPU sum their values; prints are kept by rank, no folder is left."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    found = labkit.ranks(total, n=2, start=2.0)
+    total_run = labkit.ranks(total, n=2, start=2.0)
     assert not list(tmp_path.glob("labkit-*"))
-    assert found.values == ([5.0] * 3, [5.0] * 3)
-    assert found.backend == "gloo"
-    assert "not a GPU link" in found.link
-    assert "[rank 1] summed 1" in found.printed
+    assert total_run.values == ([5.0] * 3, [5.0] * 3)
+    assert total_run.backend == "gloo"
+    assert "not a GPU link" in total_run.link
+    assert "[rank 1] summed 1" in total_run.printed
 
 
 def test_a_collective_is_timed_from_a_common_start():
     """Each sample of several ranks is the slowest rank's."""
-    found = labkit.measure(reduces, ranks=2, samples=8)
-    assert len(found.samples_s) == 8
-    assert found.ranks == 2
-    side = found.side_by_side
+    timed = labkit.measure(reduces, ranks=2, samples=8)
+    assert len(timed.samples_s) == 8
+    assert timed.ranks == 2
+    side = timed.side_by_side
     assert [len(side[name]) for name in ("alone_s", "together_s", "core_share")] == [8] * 3
     assert all(seconds > 0 for seconds in side["alone_s"] + side["together_s"])
     assert all(0 < share < 2 for share in side["core_share"])
-    assert f"side by side {found.parallel_gain:.1f} times one alone" in found.caption
+    assert f"side by side {timed.parallel_gain:.1f} times one alone" in timed.caption
 
 
 def test_a_rank_that_is_done_may_leave_before_the_others():
@@ -333,23 +333,23 @@ def name_and_sum():
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs"), [("1", "0"), ("1,0", "0"), ("GPU-4f0a", "GPU-4f0a"), (None, None)]
+    ("visible", "daemon_number"), [("1", "0"), ("1,0", "0"), ("GPU-4f0a", "GPU-4f0a"), (None, None)]
 )
 async def test_under_mps_copies_name_the_gpu_as_its_daemon_counts_it(
-    ours, theirs, monkeypatch, tmp_path
+    visible, daemon_number, monkeypatch, tmp_path
 ):
     """The daemon counts the GPUs it was given from 0: under its own number, GPU 1 was not found."""
     daemon = tmp_path / "nvidia-cuda-mps-control"
     daemon.write_text("#!/bin/sh\ncat >/dev/null\n")
     daemon.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    if ours is None:
+    if visible is None:
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     else:
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", ours)
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     job = make_job("call", [device_name], {})
-    found = await run_copies(job, Copies(Way.MPS, 2), 60.0)
-    assert [rank.facts["value"] for rank in found.ranks] == [theirs, theirs]
+    copies = await run_copies(job, Copies(Way.MPS, 2), 60.0)
+    assert [rank.facts["value"] for rank in copies.ranks] == [daemon_number, daemon_number]
 
 
 def giving(value):
@@ -372,11 +372,11 @@ def test_two_functions_of_one_job_keep_what_each_closes_over():
 def test_ranks_share_the_one_gpu_only_where_that_is_asked(share_device, name, monkeypatch):
     """Both see it and can all-reduce; unasked they see none."""
     gpu = Device("cuda", "A100", 40_000)
-    here = Place(Tier.WHOLE_GPU, (gpu,), "", CpuBudget(2.0, 2), Lease())
-    monkeypatch.setitem(placing._PLACE, "here", here)
+    place = Place(Tier.WHOLE_GPU, (gpu,), "", CpuBudget(2.0, 2), Lease())
+    monkeypatch.setitem(placing._PLACE, "here", place)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-4f0a")
-    found = labkit.ranks(name_and_sum, n=2, share_device=share_device)
-    assert (found.values, found.backend) == (([name, 3.0], [name, 3.0]), "gloo")
+    ranks = labkit.ranks(name_and_sum, n=2, share_device=share_device)
+    assert (ranks.values, ranks.backend) == (([name, 3.0], [name, 3.0]), "gloo")
 
 
 @pytest.mark.usefixtures("released_lease")
@@ -395,9 +395,9 @@ def swaps():
     from labkit.exercises.code_checks import Wires
 
     rank, wires = dist.get_rank(), Wires()
-    sent = torch.full((3, 2), float(rank))
-    wires.send(1 - rank, sent)
-    sent += 100  # a copy was sent
+    matrix = torch.full((3, 2), float(rank))
+    wires.send(1 - rank, matrix)
+    matrix += 100  # a copy was sent
     wires.send(1 - rank, torch.arange(4.0) + rank)
     first, second = wires.receive(1 - rank), wires.receive(1 - rank)
     wires.finish()
@@ -406,6 +406,6 @@ def swaps():
 
 def test_tensors_arrive_whole_and_in_order():
     """Shape and values survive, and both may send before either receives."""
-    zero, one = labkit.ranks(swaps, n=2).values
-    assert zero == [[[1.0, 1.0]] * 3, [1.0, 2.0, 3.0, 4.0]]
-    assert one == [[[0.0, 0.0]] * 3, [0.0, 1.0, 2.0, 3.0]]
+    rank_0, rank_1 = labkit.ranks(swaps, n=2).values
+    assert rank_0 == [[[1.0, 1.0]] * 3, [1.0, 2.0, 3.0, 4.0]]
+    assert rank_1 == [[[0.0, 0.0]] * 3, [0.0, 1.0, 2.0, 3.0]]

@@ -40,16 +40,16 @@ def place():
 
 
 def source_of(key):
-    shown = f'labkit.experiment("{key}",'
-    return next(one for one in sorted(SOURCES.glob("*.py")) if shown in one.read_text())
+    call = f'labkit.experiment("{key}",'
+    return next(file for file in sorted(SOURCES.glob("*.py")) if call in file.read_text())
 
 
 @pytest.mark.parametrize("key", COUNTED)
 def test_what_is_counted_notices_what_is_absent(key, place):
     """Through the notebook's own pipeline, and every time."""
-    (found,) = room.controls([source_of(key)], place, [key])
-    assert isinstance(found, room.Control), found
-    assert found.notices, found
+    (control,) = room.controls([source_of(key)], place, [key])
+    assert isinstance(control, room.Control), control
+    assert control.notices, control
 
 
 @pytest.mark.long
@@ -60,13 +60,13 @@ def test_what_is_timed_notices_what_is_absent(key, place):
     What cannot be asked of this machine's cores is skipped with the gain that was measured. What
     takes too long is ended. Only the noise floor (T-1) may rightly say that it is too high here.
     """
-    (found,) = room.controls([source_of(key)], place, [key])
-    if isinstance(found, room.Skipped):
-        assert CHECKS[key].least_gain, found
-        assert "side by side" in found.reason
+    (control,) = room.controls([source_of(key)], place, [key])
+    if isinstance(control, room.Skipped):
+        assert CHECKS[key].least_gain, control
+        assert "side by side" in control.reason
         return
-    whys = f"{found.why} {found.twin_why}"
-    assert found.notices or key == "T-1" or any(words in whys for words in OF_THE_MACHINE), found
+    whys = f"{control.why} {control.twin_why}"
+    assert control.notices or key == "T-1" or any(part in whys for part in OF_THE_MACHINE), control
 
 
 @pytest.mark.long
@@ -88,21 +88,21 @@ def test_without_the_patch_nothing_is_noticed(key, place, monkeypatch):
         room, "TWINS", {**TWINS, key: replace(TWINS[key], change=lambda function: function)}
     )
     monkeypatch.setattr(room.twins, "environment", lambda _: {})
-    (found,) = room.controls([source_of(key)], place, [key])
-    assert found.verdict == found.twin_verdict == "contradicted"
-    assert not found.notices
+    (control,) = room.controls([source_of(key)], place, [key])
+    assert control.verdict == control.twin_verdict == "contradicted"
+    assert not control.notices
 
 
 def test_every_core_experiment_has_a_function_its_twin_can_change(monkeypatch):
     """A renamed function of a notebook would leave a twin without a world; on a GPU, too."""
     gpu = Device("cuda", "NVIDIA H200", 143155, sms=132, cpu_cores=16.0, capability="9.0")
-    there = Place(Tier.WHOLE_GPU, (gpu,), "none", CpuBudget(16.0, 16), Lease())
+    gpu_place = Place(Tier.WHOLE_GPU, (gpu,), "none", CpuBudget(16.0, 16), Lease())
     monkeypatch.setattr(sharing, "why_not", lambda *_, **__: "not tried")
     for source in sorted(SOURCES.glob("[1-6]*_*.py")):
-        names = define(source, there)
-        for one in experiments(names).values():
-            if one.check and ":" not in TWINS[one.key].target:
-                assert TWINS[one.key].target in names, one.key
+        names = define(source, gpu_place)
+        for experiment in experiments(names).values():
+            if experiment.check and ":" not in TWINS[experiment.key].target:
+                assert TWINS[experiment.key].target in names, experiment.key
 
 
 def test_the_command_prints_what_is_noticed_and_what_was_skipped(capsys):
@@ -110,9 +110,11 @@ def test_the_command_prints_what_is_noticed_and_what_was_skipped(capsys):
     assert cli.main(["controls", "XX-1"]) == 2
     assert "XX-1" in capsys.readouterr().err
     assert cli.main(["controls", "MX-9", "MIG-3", "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    (found,) = said["experiments"]
-    assert (found["key"], found["notices"]) == ("MX-9", True)
-    assert (found["verdict"], found["twin_verdict"]) == ("contradicted", "supported")
-    assert "copies" in found["absent"] and found["twin"]
-    assert {one["key"]: "GPU" in one["reason"] for one in said["skipped"]} == {"MIG-3": True}
+    report = json.loads(capsys.readouterr().out)
+    (control,) = report["experiments"]
+    assert (control["key"], control["notices"]) == ("MX-9", True)
+    assert (control["verdict"], control["twin_verdict"]) == ("contradicted", "supported")
+    assert "copies" in control["absent"] and control["twin"]
+    assert {skipped["key"]: "GPU" in skipped["reason"] for skipped in report["skipped"]} == {
+        "MIG-3": True
+    }

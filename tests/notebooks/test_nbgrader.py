@@ -12,7 +12,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from tests.unit.labkit.test_grading import SOURCE, honest
+from tests.unit.labkit.test_grading import SOURCE, honest_evidence
 
 import labkit
 from labkit.evidence import evidence as store
@@ -44,14 +44,14 @@ def hand_in(archive: Path, student: str, code: str) -> None:
     cell = {"cell_type": "code", "source": code, "metadata": {}, "outputs": []}
     notebook = {"cells": [cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
     (home / "geometry.ipynb").write_text(json.dumps(notebook), encoding="utf-8")
-    store.save(honest(seed=len(student)), home / "evidence")
+    store.save(honest_evidence(seed=len(student)), home / "evidence")
     labkit.hand_in(folder=home).file.rename(archive / f"{student}_hand-in.zip")
 
 
-def run(folder: Path, programs: Path, *words: object) -> None:
+def run(folder: Path, programs: Path, *arguments: object) -> None:
     """A command in the course folder, in the environment that was activated."""
     path = f"{programs}:{sysconfig.get_path('scripts')}:{os.environ['PATH']}"
-    command = [shutil.which(str(words[0]), path=path), *map(str, words[1:])]
+    command = [shutil.which(str(arguments[0]), path=path), *map(str, arguments[1:])]
     subprocess.run(command, cwd=folder, env={**os.environ, "PATH": path}, check=True)
 
 
@@ -83,13 +83,13 @@ def test_hand_ins_are_collected_and_graded(nbgrader: Path, tmp_path: Path) -> No
     assert scores(tmp_path / "grades.csv") == {"ada": ("5.0", "5.0"), "bob.b": ("1.0", "5.0")}
 
 
-def explain(marks: Path, given: dict[str, str]) -> None:
+def explain(marks: Path, marks_by_file: dict[str, str]) -> None:
     """What the instructor fills in, with a spreadsheet."""
     with marks.open(encoding="utf-8-sig", newline="") as file:
         rows = list(csv.DictReader(file))
     for row in rows:
         if row["item"] == "MX-2":
-            row["explanation_0_to_3"] = given[row["file"]]
+            row["explanation_0_to_3"] = marks_by_file[row["file"]]
     with marks.open("w", encoding="utf-8-sig", newline="") as file:
         writer = csv.DictWriter(file, rows[0])
         writer.writeheader()

@@ -50,8 +50,8 @@ def build(name: str, target: Path, *, solutions: bool):
 
 def execute(notebook, folder: Path):
     """Run every cell in a fresh kernel."""
-    where = {"metadata": {"path": str(folder)}}
-    NotebookClient(notebook, timeout=CELL_S, kernel_name="python3", resources=where).execute()
+    resources = {"metadata": {"path": str(folder)}}
+    NotebookClient(notebook, timeout=CELL_S, kernel_name="python3", resources=resources).execute()
 
 
 @pytest.fixture
@@ -66,9 +66,9 @@ def no_lease(monkeypatch: pytest.MonkeyPatch):
 
 def assert_evidence(name: str, folder: Path):
     """Complete, marked headless, and never the opposite of what this tier should show."""
-    found = {file.stem: store.load(file) for file in (folder / "evidence").glob("*.json")}
-    assert CORE[name] <= set(found)
-    for evidence in found.values():
+    evidence_by_key = {file.stem: store.load(file) for file in (folder / "evidence").glob("*.json")}
+    assert CORE[name] <= set(evidence_by_key)
+    for evidence in evidence_by_key.values():
         assert_it_grows(evidence)
         assert evidence.headless
         assert evidence.stopped is None, evidence.stopped
@@ -82,10 +82,10 @@ def assert_evidence(name: str, folder: Path):
 def assert_it_grows(evidence):
     """A panel is drawn after each point, with a prediction, as whoever pressed Run sees it."""
     experiment = EXPERIMENTS[evidence.experiment]
-    said = "rises" if experiment.unit is None else "2"
-    shown = replace(evidence, prediction=predict(said, "a guess", experiment.unit), ended="")
+    guess = "rises" if experiment.unit is None else "2"
+    predicted = replace(evidence, prediction=predict(guess, "a guess", experiment.unit), ended="")
     for count in range(len(evidence.points) + 1):
-        plot_of(experiment, replace(shown, points=evidence.points[:count]))
+        plot_of(experiment, replace(predicted, points=evidence.points[:count]))
 
 
 def is_noise(evidence) -> bool:
@@ -94,18 +94,18 @@ def is_noise(evidence) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("name", "how"),
+    ("name", "variable"),
     [
         (QUICKEST, "LAB_QUICK"),
         *(pytest.param(name, "LAB_HEADLESS", marks=LONG) for name in NAMES),
     ],
 )
-def test_the_solved_notebook_measures_what_its_tier_shows(name, how, tmp_path, no_lease):
+def test_the_solved_notebook_measures_what_its_tier_shows(name, variable, tmp_path, no_lease):
     """From the first cell to the hand-in no cell fails, and no verdict is the wrong way round.
 
     With the quick budget, or with every sample that a student's run takes.
     """
-    no_lease.setenv(how, "1")
+    no_lease.setenv(variable, "1")
     notebook = build(name, tmp_path, solutions=True)
     execute(notebook, tmp_path)
     assert_evidence(name, tmp_path)
@@ -128,9 +128,9 @@ def test_run_all_without_answers_ends_in_sentences(name, tmp_path, no_lease):
     """As a student gets it, Run All leaves no traceback, measures no panel, and says what to do."""
     notebook = build(name, tmp_path, solutions=False)
     execute(notebook, tmp_path)
-    said = said_in(notebook)
-    assert "measure first" in said
-    assert "rite" in said or "not yet right" in said  # "write … first", or what is missing
+    text = said_in(notebook)
+    assert "measure first" in text
+    assert "rite" in text or "not yet right" in text  # "write … first", or what is missing
     assert not (tmp_path / "evidence").exists()
 
 
@@ -140,13 +140,15 @@ def test_a_student_gets_the_parts_that_are_promised_and_no_solution(name, tmp_pa
 
     The same source gives the same bytes: unedited copies in homes can be told from edited ones.
     """
-    given, solved = (maker.build_text(source_of(name), solutions=it) for it in (False, True))
-    assert given != solved
-    assert not re.search("(solution|student)>", given + solved)
+    handed_out, solved = (
+        maker.build_text(source_of(name), solutions=is_solved) for is_solved in (False, True)
+    )
+    assert handed_out != solved
+    assert not re.search("(solution|student)>", handed_out + solved)
     notebook = build(name, tmp_path, solutions=False)
-    made = (tmp_path / f"{name}.ipynb").read_bytes()
+    first_bytes = (tmp_path / f"{name}.ipynb").read_bytes()
     build(name, tmp_path, solutions=False)
-    assert (tmp_path / f"{name}.ipynb").read_bytes() == made
+    assert (tmp_path / f"{name}.ipynb").read_bytes() == first_bytes
     prose = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
     for part in ("Afterwards you can decide", "Summary", "ublished", "ptional"):
         assert part.casefold() in prose.casefold(), part
@@ -158,7 +160,7 @@ def test_a_student_gets_the_parts_that_are_promised_and_no_solution(name, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
+    ("text", "message"),
     [
         ("# <solution>\nx = 1\n", "never closed"),
         ("# </solution>\n", "closes nothing"),
@@ -166,9 +168,9 @@ def test_a_student_gets_the_parts_that_are_promised_and_no_solution(name, tmp_pa
         ("# <student>\n# </solution>\n", "closes nothing"),
     ],
 )
-def test_marks_that_do_not_match_are_refused(text, why):
+def test_marks_that_do_not_match_are_refused(text, message):
     """A forgotten mark would hand the solutions out."""
-    with pytest.raises(ValueError, match=why):
+    with pytest.raises(ValueError, match=message):
         maker.build_text(text, solutions=False)
 
 
@@ -191,11 +193,13 @@ def shown_in(name: str) -> set[str]:
 
 def test_the_catalogue_holds_what_the_notebooks_show_and_no_more():
     """No words without a panel, no panel without words; the core has checks of the same names."""
-    shown = {name: [(key, EXPERIMENTS[key]) for key in shown_in(name)] for name in NAMES}
-    assert {key for pairs in shown.values() for key, _ in pairs} == set(EXPERIMENTS)
+    pairs_by_notebook = {
+        name: [(key, EXPERIMENTS[key]) for key in shown_in(name)] for name in NAMES
+    }
+    assert {key for pairs in pairs_by_notebook.values() for key, _ in pairs} == set(EXPERIMENTS)
     assert {
-        name: {key for key, one in pairs if one.check and not one.is_optional}
-        for name, pairs in shown.items()
+        name: {key for key, experiment in pairs if experiment.check and not experiment.is_optional}
+        for name, pairs in pairs_by_notebook.items()
     } == CORE
     assert set(CHECKS) >= set().union(*CORE.values())
 
@@ -214,8 +218,8 @@ def test_a_notebook_cites_every_source_whose_figures_it_uses(name):
     """Author, title and link stand where a published figure is drawn or printed."""
     text = source_of(name)
     rows = [EXPERIMENTS[key].published for key in shown_in(name)]
-    drawn = [figure for row in rows if row for figure in (*row.places, row.base) if figure]
-    used = {figure.split(".")[0] for figure in drawn}
+    figures = [figure for row in rows if row for figure in (*row.places, row.base) if figure]
+    used = {figure.split(".")[0] for figure in figures}
     used |= set(re.findall(r'f?"(cern5|cern6|dettmers|habr|nvidia)\.', text))
     cited = set(re.findall(r'"(\w+)"', " ".join(re.findall(r"labkit\.cite\((.*)\)", text))))
     assert used <= cited

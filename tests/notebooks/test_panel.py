@@ -55,11 +55,11 @@ def kernel():
 def run_cells(tmp_path, *cells, kernel=None):
     """Execute cells in `tmp_path`, in a fresh kernel or in this one, which lives on."""
     begin = [f"%reset -f\n%cd -q {tmp_path}"] if kernel is not None else []
-    made = [nbformat.v4.new_code_cell(textwrap.dedent(cell)) for cell in (*begin, *cells)]
-    notebook = nbformat.v4.new_notebook(cells=made)
-    where = {"metadata": {"path": str(tmp_path)}}
+    code_cells = [nbformat.v4.new_code_cell(textwrap.dedent(cell)) for cell in (*begin, *cells)]
+    notebook = nbformat.v4.new_notebook(cells=code_cells)
+    resources = {"metadata": {"path": str(tmp_path)}}
     client = NotebookClient(
-        notebook, km=kernel, timeout=600, kernel_name="python3", resources=where
+        notebook, km=kernel, timeout=600, kernel_name="python3", resources=resources
     )
     client.execute()
     if kernel is not None:
@@ -98,9 +98,9 @@ def test_a_headless_run_saves_marked_evidence(tmp_path, kernel):
     )
     assert printed(notebook, -2).split() == ["2", "True", "False", "1", *["True"] * 4]
     bundle = notebook.cells[-1].outputs[0]["data"]
-    drawn = json.dumps(bundle[MIME])
-    assert "you predicted 3.5 ms" in drawn
-    assert "<b>longer</b>" in drawn  # which Vega takes as text
+    vega_spec = json.dumps(bundle[MIME])
+    assert "you predicted 3.5 ms" in vega_spec
+    assert "<b>longer</b>" in vega_spec  # which Vega takes as text
     assert "took (ms) against asked (ms)" in bundle["text/plain"]
     saved = store.load(tmp_path / "evidence" / "T-9.json")
     assert [len(point.records[0].samples_s) for point in saved.points] == [6, 6]

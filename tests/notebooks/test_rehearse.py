@@ -60,14 +60,14 @@ def test_recording_keeps_evidence_figure_and_page(tmp_path, capsys):
     assert cli.main(command) == 0
     (folder,) = out.iterdir()
     assert folder.name.startswith("cpu-")
-    found = store.load(folder / "T-9.json")
-    assert (found.headless, len(found.points[0].records[0].samples_s)) == (True, 6)
+    evidence = store.load(folder / "T-9.json")
+    assert (evidence.headless, len(evidence.points[0].records[0].samples_s)) == (True, 6)
     assert (folder / "T-9.svg").read_text().startswith("<svg")
     assert "**T-9 Sleeping**: no verdict asked." in page(folder)
     assert not recorded.exists()
-    said = capsys.readouterr().out
-    assert "min  T-9: how long" in said
-    assert "Experiments drawn: 1, in" in said
+    output = capsys.readouterr().out
+    assert "min  T-9: how long" in output
+    assert "Experiments drawn: 1, in" in output
 
 
 def test_a_failing_cell_is_named_and_ends_the_notebook(tmp_path, capsys):
@@ -82,10 +82,10 @@ def test_a_notebook_that_hangs_is_ended(tmp_path):
     """After its limit it is interrupted, even in a cell that never awaits, and that is said."""
     notebook = tmp_path / "hang.py"
     notebook.write_text(f"# %%\nimport time\ntime.sleep({HANGS_S})\n")
-    begun = time.monotonic()
+    started_at = time.monotonic()
     failed = rehearse(notebook, tmp_path / "run", limit_s=2).failed
     assert failed == "cell 1 (start): TimeoutError: ended after 2 s, its limit"
-    assert time.monotonic() - begun < HANGS_S / 2
+    assert time.monotonic() - started_at < HANGS_S / 2
 
 
 def test_what_cannot_be_done_here_is_a_sentence(tmp_path, capsys):
@@ -119,12 +119,12 @@ def test_a_machine_has_a_name(devices, name):
 def measured(device, **changes):
     record = Measurement("f", (1.0,), Tier.WHOLE_GPU, (device,), "cuda events", True)
     point = Point(1, "a", 1.0, (record,))
-    whole = Evidence("DP-2", "t", "x", "here | there", "whole-gpu", "2026", points=(point,))
-    return replace(whole, **changes)
+    evidence = Evidence("DP-2", "t", "x", "here | there", "whole-gpu", "2026", points=(point,))
+    return replace(evidence, **changes)
 
 
 @pytest.mark.parametrize(
-    ("found", "only", "is_worth"),
+    ("evidence", "only", "is_worth"),
     [
         (measured(GPU), ["*"], True),
         (measured(GPU), ["MP-*", "DP-*"], True),
@@ -135,9 +135,9 @@ def measured(device, **changes):
         (measured(GPU, points=()), ["*"], False),
     ],
 )
-def test_only_whole_runs_on_a_real_gpu_are_replayed(found, only, is_worth):
+def test_only_whole_runs_on_a_real_gpu_are_replayed(evidence, only, is_worth):
     """Nothing emulated, nothing from a CPU, nothing cut short."""
-    assert _is_replayable(found, only) is is_worth
+    assert _is_replayable(evidence, only) is is_worth
 
 
 def test_the_page_survives_any_text_and_names_an_emulated_slice_as_its_records_do(tmp_path):

@@ -43,7 +43,7 @@ def in_shell(command: str, folder: Path) -> None:
     assert process.returncode == 0, process.stderr
 
 
-def says(python: Path, code: str) -> str:
+def output_of(python: Path, code: str) -> str:
     process = subprocess.run([python, "-I", "-c", code], capture_output=True, text=True, cwd="/")
     assert process.returncode == 0, process.stderr
     return process.stdout.strip()
@@ -60,11 +60,11 @@ def test_the_page_installs_from_what_dist_makes(tmp_path: Path) -> None:
     in_shell(printed(f"{FOLDER}/env/bin/pip install"), tmp_path)
     constraints = (tmp_path / "dist/constraints.txt").read_text()
     (pinned,) = re.findall(r"^jupyterhub==(.*)$", constraints, re.MULTILINE)
-    assert says(tmp_path / "env/bin/python", LOOK) == f"MIGDockerSpawner {pinned}"
+    assert output_of(tmp_path / "env/bin/python", LOOK) == f"MIGDockerSpawner {pinned}"
 
     in_shell(f"python3 -m venv {FOLDER}/hub", tmp_path)
     in_shell(f"{FOLDER}/hub/bin/{printed('pip install')}", tmp_path)
-    assert says(tmp_path / "hub/bin/python", LOOK_IN_HUB) == "MIGDockerSpawner"
+    assert output_of(tmp_path / "hub/bin/python", LOOK_IN_HUB) == "MIGDockerSpawner"
 
 
 def test_dist_adds_to_no_folder(tmp_path: Path) -> None:

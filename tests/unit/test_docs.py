@@ -59,9 +59,9 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(CHECKOUT)))
 def test_paths_that_are_named_exist(page: Path) -> None:
     """A path of the checkout between backticks is there."""
-    named = {code for code in CODE.findall(page.read_text()) if PATH.fullmatch(code)}
+    paths = {code for code in CODE.findall(page.read_text()) if PATH.fullmatch(code)}
     roots = (CHECKOUT, CHECKOUT / "tests")  # docs/reference/tests.md names files below tests/
-    assert not sorted(path for path in named if not any((root / path).exists() for root in roots))
+    assert not sorted(path for path in paths if not any((root / path).exists() for root in roots))
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -69,10 +69,10 @@ def test_modules_that_docstrings_name_exist(package: str) -> None:
     """A module is known by its file's name, with or without its folder."""
     modules = [str(path) for path in CHECKOUT.glob(f"{package.split('/')[0]}/**/*.py")]
     assert not [
-        f"{path.relative_to(CHECKOUT)}: {named}"
+        f"{path.relative_to(CHECKOUT)}: {name}"
         for path in CHECKOUT.glob(f"{package}/**/*.py")
-        for named in MODULE.findall("".join(docstrings(path)))
-        if not any(module.endswith(f"/{named}") for module in modules)
+        for name in MODULE.findall("".join(docstrings(path)))
+        if not any(module.endswith(f"/{name}") for module in modules)
     ]
 
 
@@ -115,31 +115,33 @@ def commands(text: str) -> Iterator[list[str]]:
     spans = CODE.findall(text)
     lines = [line.strip() for line in re.findall(r"^(?: {4}|```).*|^\./lab.*", text, re.MULTILINE)]
     for code in [*spans, *lines]:
-        for found in COMMAND.findall(code.split(" #")[0]):
-            yield found.split()
+        for command in COMMAND.findall(code.split(" #")[0]):
+            yield command.split()
 
 
-def wrong(words: list[str]) -> Iterator[str]:
+def wrong(arguments: list[str]) -> Iterator[str]:
     """What of a command line does not exist; a word that stands for another ends the search."""
-    if words[0] in ("install", "dist"):  # the launcher's own
+    if arguments[0] in ("install", "dist"):  # the launcher's own
         return
     command: Any = typer.main.get_command(cli.app)
-    for word in words:
-        if PLACEHOLDER.match(word) or word == "--":
+    for argument in arguments:
+        if PLACEHOLDER.match(argument) or argument == "--":
             return
-        if word.startswith("--"):
-            if word.split("=")[0] not in options(command):
-                yield f"no option {word}"
+        if argument.startswith("--"):
+            if argument.split("=")[0] not in options(command):
+                yield f"no option {argument}"
         elif hasattr(command, "get_command"):
-            below = command.get_command(None, word.rstrip(",."))
+            below = command.get_command(None, argument.rstrip(",."))
             if below is None:
-                yield f"no command {word}"
+                yield f"no command {argument}"
                 return
             command = below
 
 
 def options(command: Any) -> set[str]:
     """The options of a command, with those that every command has."""
-    own = {name for param in command.params for name in (*param.opts, *param.secondary_opts)}
+    own_options = {
+        name for param in command.params for name in (*param.opts, *param.secondary_opts)
+    }
     passed_on = {"--version", "--durations"} if command.name == "test" else set()
-    return own | passed_on | {"--help", "--install-completion", "--show-completion"}
+    return own_options | passed_on | {"--help", "--install-completion", "--show-completion"}

@@ -52,19 +52,19 @@ def rows(text: str) -> list[tuple[str, str]]:
 def not_words() -> set[str]:
     """The words to avoid, as identifiers write them."""
     cells = (row[-1] for row in rows(ON_THE_WIRE))
-    return {word.strip().replace(" ", "_") for cell in cells if cell for word in cell.split(",")}
+    return {term.strip().replace(" ", "_") for cell in cells if cell for term in cell.split(",")}
 
 
 def json_keys() -> set[str]:
     """The keys of everything that passes between processes."""
     for module in iter_modules(miglab_api.__path__):
         import_module(f"miglab_api.{module.name}")
-    found, models = set(), [WireModel]
+    keys, models = set(), [WireModel]
     while models:
         model = models.pop()
-        found |= set(model.model_fields)
+        keys |= set(model.model_fields)
         models += model.__subclasses__()
-    return found
+    return keys
 
 
 IDENTIFIERS = {
@@ -82,32 +82,32 @@ IDENTIFIERS = {
 def test_what_is_not_said(kind: str) -> None:
     """No identifier has a word that the glossary avoids, in the singular or the plural."""
     assert IDENTIFIERS[kind]
-    words = "|".join(map(re.escape, sorted(not_words())))
-    avoided = re.compile(rf"(?:^|[^a-z])(?:{words})s?(?:$|[^a-z])")
+    alternatives = "|".join(map(re.escape, sorted(not_words())))
+    avoided = re.compile(rf"(?:^|[^a-z])(?:{alternatives})s?(?:$|[^a-z])")
     assert not [name for name in IDENTIFIERS[kind] if name not in VERBS and avoided.search(name)]
 
 
 def test_each_word_stands_once() -> None:
     """A word has one row, and is not avoided in another."""
-    words = [word.strip() for row in rows(GLOSSARY) for word in row[0].split(",")]
-    assert len(words) == len(set(words)) > 50
-    assert not {word.replace(" ", "_") for word in words} & not_words()
+    terms = [term.strip() for row in rows(GLOSSARY) for term in row[0].split(",")]
+    assert len(terms) == len(set(terms)) > 50
+    assert not {term.replace(" ", "_") for term in terms} & not_words()
 
 
 def class_names() -> dict[str, list[str]]:
     """Where each class is defined."""
-    found = defaultdict(list)
+    files_by_name = defaultdict(list)
     for path in (path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))):
         if COPIES & set(path.parts):
             continue
         for name in re.findall(
             r"^ *class (\w+)[(:]", path.read_text(encoding="utf-8"), re.MULTILINE
         ):
-            found[name].append(str(path.relative_to(ROOT)))
-    return found
+            files_by_name[name].append(str(path.relative_to(ROOT)))
+    return files_by_name
 
 
 def test_a_class_name_means_one_thing() -> None:
     """A class name occurs once in the repository, or it is known why it does not."""
-    repeated = {name: where for name, where in class_names().items() if len(where) > 1}
-    assert not {name: where for name, where in repeated.items() if name not in SAME_THING}
+    repeated = {name: files for name, files in class_names().items() if len(files) > 1}
+    assert not {name: files for name, files in repeated.items() if name not in SAME_THING}

@@ -34,13 +34,13 @@ def integrations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
-def git(*words: str) -> str:
-    done = subprocess.run(["git", *words], capture_output=True, text=True, check=True)
-    return done.stdout.strip()
+def git(*arguments: str) -> str:
+    process = subprocess.run(["git", *arguments], capture_output=True, text=True, check=True)
+    return process.stdout.strip()
 
 
 @pytest.mark.parametrize(
-    ("commit", "age", "touches", "why"),
+    ("commit", "age", "touches", "reason"),
     [
         ("HEAD", timedelta(days=6), "touched", None),
         ("HEAD~1", timedelta(0), "other", None),
@@ -51,14 +51,18 @@ def git(*words: str) -> str:
     ],
 )
 def test_what_is_due(
-    integrations: ModuleType, commit: str | None, age: timedelta, touches: str, why: str | None
+    integrations: ModuleType, commit: str | None, age: timedelta, touches: str, reason: str | None
 ) -> None:
     """A record stands while it is young, its commit known, and nothing that it touches changed."""
-    known = commit and (git("rev-parse", commit) if commit.startswith("HEAD") else commit)
-    record = known and {"commit": known, "date": (NOW - age).isoformat(), "result": "1 passed"}
+    recorded_commit = commit and (git("rev-parse", commit) if commit.startswith("HEAD") else commit)
+    record = recorded_commit and {
+        "commit": recorded_commit,
+        "date": (NOW - age).isoformat(),
+        "result": "1 passed",
+    }
     group = {"guards": "it", "tests": ["test_it.py::test_it"], "touches": [touches]}
-    said = integrations.why_due(group, record)
-    assert why in said if why else said is None
+    due_because = integrations.why_due(group, record)
+    assert reason in due_because if reason else due_because is None
 
 
 def test_what_is_left_out(integrations: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
@@ -74,9 +78,9 @@ def test_what_is_left_out(integrations: ModuleType, capsys: pytest.CaptureFixtur
     record = {"commit": git("rev-parse", "HEAD"), "date": NOW.isoformat(), "result": "3 passed"}
     Path(".ci/integrations.json").write_text(json.dumps({"green": record}))
     assert integrations.deselect() == 0
-    said = capsys.readouterr()
-    assert said.out == "--deselect=test_green.py\n"
-    assert "3 passed" in said.err and "new (it): due, never recorded" in said.err
+    captured = capsys.readouterr()
+    assert captured.out == "--deselect=test_green.py\n"
+    assert "3 passed" in captured.err and "new (it): due, never recorded" in captured.err
 
 
 def test_what_a_run_found_green_is_kept(integrations: ModuleType) -> None:
@@ -97,9 +101,9 @@ def test_what_a_run_found_green_is_kept(integrations: ModuleType) -> None:
     git("add", ".")
     git("-c", "user.name=a", "-c", "user.email=a@b.c", "commit", "-qm", "groups")
     assert integrations.record(Path(".ci/report.xml")) == 0
-    kept = json.loads(Path(".ci/integrations.json").read_text())
-    assert set(kept) == {"green"}
-    assert (kept["green"]["commit"], kept["green"]["result"]) == (
+    records = json.loads(Path(".ci/integrations.json").read_text())
+    assert set(records) == {"green"}
+    assert (records["green"]["commit"], records["green"]["result"]) == (
         git("rev-parse", "HEAD"),
         "1 passed",
     )
@@ -124,8 +128,8 @@ def test_what_is_green(
 def test_what_guards_people_is_in_no_group() -> None:
     """A test that the page on security rests on always runs."""
     sections = tomllib.loads((ROOT / "docs/security_tests.toml").read_text(encoding="utf-8"))
-    named = [test for tests in sections.values() for test in tests]
-    assert named and not [name for name in named if name.startswith(tuple(TESTS))]
+    guarding = [test for tests in sections.values() for test in tests]
+    assert guarding and not [name for name in guarding if name.startswith(tuple(TESTS))]
 
 
 @pytest.mark.parametrize("test", TESTS)

@@ -91,27 +91,27 @@ def environ(file: Path) -> dict[str, str]:
     return {**os.environ, "MIGLAB_CONFIG": str(file), "PYTHONPROFILEIMPORTTIME": "1"}
 
 
-def assert_loaded(loaded: set[str], wanted: set[str], never: set[str]) -> None:
+def assert_loaded(loaded: set[str], required: set[str], never: set[str]) -> None:
     """Packages count with all that is in them."""
     names = {".".join(name.split(".")[:n]) for name in loaded for n in range(1, 4)}
-    assert not wanted - names
+    assert not required - names
     assert not never & names
 
 
-def modules(said: str) -> set[str]:
-    return set(LINE.findall(said))
+def modules(stderr: str) -> set[str]:
+    return set(LINE.findall(stderr))
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_loads_its_own(lab: Path, name: str) -> None:
     """A command that ends by itself, beside another lab: what it loaded, whatever it answered."""
-    arguments, wanted, never = COMMANDS[name]
+    arguments, required, never = COMMANDS[name]
     with PoolLock(load(lab, {}).pool_lock):
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, *arguments],
             cwd=lab.parent, env=environ(lab), capture_output=True, text=True, timeout=120,
         )  # fmt: skip
-    assert_loaded(modules(done.stderr), wanted, never)
+    assert_loaded(modules(process.stderr), required, never)
 
 
 def test_the_pool_service_loads_no_spawner(lab: Path) -> None:
@@ -130,9 +130,9 @@ def test_the_pool_service_loads_no_spawner(lab: Path) -> None:
 def test_a_students_server_loads_the_extension_alone(lab: Path) -> None:
     """In a student's server nothing of the lab is loaded but what is the student's."""
     log = lab.with_name("log")
-    said = serve_until_ready(log, environ(lab))
+    stderr = serve_until_ready(log, environ(lab))
     assert_loaded(
-        modules(said),
+        modules(stderr),
         {"miglab_jupyterlab.app"},
         {"labkit", "pydantic", "pynvml", COMPILES, *LAB_ONLY},
     )

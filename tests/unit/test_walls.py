@@ -28,8 +28,8 @@ BROUGHT = {
 def test_no_import_breaks_a_contract() -> None:
     """Every contract of .importlinter is kept: no upward import, no ring, nothing heavy."""
     command = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stdout + process.stderr
 
 
 @pytest.mark.parametrize("folder", BROUGHT)
@@ -39,15 +39,17 @@ def test_what_is_imported_is_declared(folder: str) -> None:
     project, wheel = text["project"], text["tool"]["hatch"]["build"]["targets"]["wheel"]
     extras = project.get("optional-dependencies", {}).values()
     declared = {*project["dependencies"], *(name for names in extras for name in names)}
-    known = {re.split(r"[>=\[]", name)[0].replace("-", "_").lower() for name in declared}
-    own = set(wheel["packages"])
-    files = [path for package in own for path in (ROOT / folder / package).rglob("*.py")]
+    requirements = {re.split(r"[>=\[]", name)[0].replace("-", "_").lower() for name in declared}
+    own_packages = set(wheel["packages"])
+    files = [path for package in own_packages for path in (ROOT / folder / package).rglob("*.py")]
     imported = {name for path in files for name in imports(ast.parse(path.read_text()))}
-    others = imported - sys.stdlib_module_names - set(BROUGHT[folder].split()) - own
+    third_party = imported - sys.stdlib_module_names - set(BROUGHT[folder].split()) - own_packages
     distributions = packages_distributions()
-    for name in others:
+    for name in third_party:
         brings = distributions.get(name, [name])
-        assert known & {brought.replace("-", "_").lower() for brought in brings}, name
+        assert requirements & {distribution.replace("-", "_").lower() for distribution in brings}, (
+            name
+        )
 
 
 def imports(tree: ast.AST) -> Iterator[str]:

@@ -104,19 +104,19 @@ def test_what_it_depends_on_is_all_it_needs(wheels: Path, tmp_path: Path, packag
     """In an environment with the declared dependencies alone every module can be imported."""
     wheel = wheel_of(wheels, package)
     python = offline_environment(tmp_path / "env", wheels, wheel)
-    missing, points = json.loads(_said(tmp_path, python, LOOK, package))
+    missing, points = json.loads(_output_of(tmp_path, python, LOOK, package))
     distributions = {NAMED_OTHERWISE.get(name, name) for name in missing.values()}
     assert distributions <= _extras(wheel), missing
     assert points == POINTS.get(package, [])
-    _said(tmp_path, python, USES.get(package, ""))
+    _output_of(tmp_path, python, USES.get(package, ""))
 
 
-def _said(folder: Path, python: Path, code: str, *arguments: str) -> str:
+def _output_of(folder: Path, python: Path, code: str, *arguments: str) -> str:
     """What isolated Python prints: nothing of the repository is on its path."""
     command = [str(python), "-I", "-c", code, *arguments]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    process = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
+    return process.stdout
 
 
 def _extras(wheel: Path) -> set[str]:

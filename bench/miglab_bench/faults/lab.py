@@ -29,7 +29,7 @@ from miglab_bench.harness.temporary import ONE_ORIGIN, PATIENT, write_lab
 from miglab_hub import lab_secrets
 from miglab_hub.launch.preflight import prepare
 from miglab_hub.launch.process_group import PR_SET_PDEATHSIG, libc
-from miglab_hub.launch.up import siblings_of
+from miglab_hub.launch.up import plan_siblings
 from miglab_hub.settings.lab_toml import ENV_BRIDGE, ENV_CONFIG, ENV_DOCKER
 from miglab_pool.gpu.simulated.machine import SimulatedMachine
 
@@ -106,7 +106,7 @@ class FaultLab:
 
     def _start(self, name: str) -> Process:
         settings = self.settings
-        siblings = {sibling.name: sibling for sibling in siblings_of(settings, self._hub_config)}
+        siblings = {sibling.name: sibling for sibling in plan_siblings(settings, self._hub_config)}
         command, clock = siblings[name].command, self.clock.environment()
         if name == "pool":
             command = [sys.executable, "-m", service.__name__, str(settings.file)]

@@ -7,11 +7,12 @@ tools the one that was asked for is loaded, and no other.  What a checkout adds 
 
 import json
 import sys
+from collections.abc import Iterable
 from dataclasses import asdict
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -20,27 +21,30 @@ from typer.core import TyperGroup
 from miglab_hub import __version__
 from miglab_hub.errors import StartError
 from miglab_hub.plugins import plugin
-from miglab_hub.settings.lab_toml import ENV_CONFIG, SCHEDULER, load
+from miglab_hub.settings.lab_toml import ENV_CONFIG, SCHEDULER, Settings, load
 from miglab_pool.gpu.readings import GpuError
 from miglab_pool.state.lock import AlreadyRunning
 
-FOUND = 1
+if TYPE_CHECKING:
+    from miglab_pool.worker.health_findings import HealthFinding
+
+PROBLEMS_FOUND = 1
 BAD_INPUT = 2
 INTERRUPTED = 130
-ADDED = "miglab.commands"
-OWN = ""
+COMMANDS_GROUP = "miglab.commands"
+OWN_APP = ""
 COMMANDS = {
-    "up": OWN,
+    "up": OWN_APP,
     "pool": "miglab_hub.cli.pool",
     "production": "miglab_hub.cli.production",
     "sim": "miglab_hub.cli.sim",
-    "doctor": OWN,
-    "prove": OWN,
+    "doctor": OWN_APP,
+    "prove": OWN_APP,
     "roster": "miglab_hub.cli.roster",
-    "backup": OWN,
-    "restore": OWN,
+    "backup": OWN_APP,
+    "restore": OWN_APP,
     "ledger": "miglab_hub.cli.ledger",
-    "forget": OWN,
+    "forget": OWN_APP,
 }
 """Each command, and the module whose ``app`` it is."""
 
@@ -56,8 +60,8 @@ class Commands(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command of that name; None if there is none."""
-        module = _modules().get(cmd_name, OWN)
-        if module == OWN:
+        module = _modules().get(cmd_name, OWN_APP)
+        if module == OWN_APP:
             return super().get_command(ctx, cmd_name)
         command: Any = typer.main.get_command(import_module(module).app)
         command.name = cmd_name
@@ -65,14 +69,14 @@ class Commands(TyperGroup):
 
 
 def _modules() -> dict[str, str]:
-    added = sorted((point.name, point.module) for point in entry_points(group=ADDED))
+    added = sorted((point.name, point.module) for point in entry_points(group=COMMANDS_GROUP))
     return COMMANDS | dict(added)
 
 
 app = typer.Typer(cls=Commands, no_args_is_help=True, pretty_exceptions_enable=False)
 
 
-def _say_version(is_asked: bool) -> None:
+def _print_version(is_asked: bool) -> None:
     if is_asked:
         print(__version__)
         raise typer.Exit
@@ -83,7 +87,7 @@ def miglab(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_say_version, is_eager=True, help="Say which miglab this is."
+            "--version", callback=_print_version, is_eager=True, help="Say which miglab this is."
         ),
     ] = False,
 ) -> None:
@@ -137,10 +141,24 @@ def doctor(
 
     Exit status 0: no problems; 1: problems were found; 2: the check could not run.
     """
+    settings = load(config)
+    findings = _doctor_findings(settings, egress=egress, slurm=slurm)
+    is_wrong = any(finding.is_wrong for finding in findings)
+    if as_json:
+        rows = [asdict(finding) for finding in findings]
+        print(json.dumps({"ok": not is_wrong, "findings": rows}))
+    else:
+        _print_findings(findings)
+        if not (settings.gpus.simulated or settings.is_on_slurm):
+            print("To try what the lab assumes of this host: miglab prove")
+    if is_wrong:
+        raise typer.Exit(PROBLEMS_FOUND)
+
+
+def _doctor_findings(settings: Settings, *, egress: bool, slurm: bool) -> "list[HealthFinding]":
     from miglab_hub.doctor import examine
     from miglab_hub.sign_in import check_identity
 
-    settings = load(config)
     check_identity(settings)
     findings = examine(settings)
     if settings.is_on_slurm:
@@ -149,20 +167,15 @@ def doctor(
         from miglab_hub.egress import examine_egress
 
         findings += examine_egress(settings)
-    is_wrong = any(finding.is_wrong for finding in findings)
-    if as_json:
-        told = [asdict(finding) for finding in findings]
-        print(json.dumps({"ok": not is_wrong, "findings": told}))
-    else:
-        console = Console(soft_wrap=True, highlight=False, markup=False)
-        for finding in findings:
-            console.print(f"{finding.level.value:<5} {finding.subject}: {finding.found}")
-            if finding.do:
-                console.print(f"      → {finding.do}")
-        if not (settings.gpus.simulated or settings.is_on_slurm):
-            console.print("To try what the lab assumes of this host: miglab prove")
-    if is_wrong:
-        raise typer.Exit(FOUND)
+    return findings
+
+
+def _print_findings(findings: "Iterable[HealthFinding]") -> None:
+    console = Console(soft_wrap=True, highlight=False, markup=False)
+    for finding in findings:
+        console.print(f"{finding.level.value:<5} {finding.subject}: {finding.found}")
+        if finding.do:
+            console.print(f"      → {finding.do}")
 
 
 @app.command()
@@ -223,10 +236,10 @@ def backup(
 
     Homes and lab.toml are not part of it.  Keep the file as secret as the state folder.
     """
-    from miglab_hub.backup import make_backup, name_of_backup
+    from miglab_hub.backup import backup_name, make_backup
 
     settings = load(config)
-    file = (target or Path(name_of_backup(settings))).absolute()
+    file = (target or Path(backup_name(settings))).absolute()
     manifest = make_backup(settings, file)
     print(f"{file}: {', '.join(manifest.files)}, as of {manifest.made_at}")
 
@@ -248,10 +261,12 @@ def restore(
     from miglab_hub.backup import restore_backup
 
     settings = load(config, running=False)
-    done = restore_backup(settings, archive, new_host=new_host)
-    print(f"restored as of {done.manifest.made_at}: {', '.join(done.manifest.files)}")
-    print(f"live leases: {done.leases}; the slices of servers that have ended since will be freed")
-    print(f"the previous files are in {done.aside}; delete them when all is well")
+    result = restore_backup(settings, archive, new_host=new_host)
+    print(f"restored as of {result.manifest.made_at}: {', '.join(result.manifest.files)}")
+    print(
+        f"live leases: {result.leases}; the slices of servers that have ended since will be freed"
+    )
+    print(f"the previous files are in {result.aside}; delete them when all is well")
     print("servers started since are left alone: run `miglab doctor` once the lab is running")
 
 
@@ -277,14 +292,14 @@ def forget(
     Refused while hub or pool run, and while the person holds a server, a lease or a ticket.
     """
     from miglab_hub import forget as forgetting
-    from miglab_hub.backup import standing_still
+    from miglab_hub.backup import lab_at_rest
 
     settings = load(config, running=False)
-    with standing_still(settings):
-        told = forgetting.tell(settings, user)
-        forgetting.write_told(told, export)
+    with lab_at_rest(settings):
+        records = forgetting.tell(settings, user)
+        forgetting.write_export(records, export)
         print(f"everything that is kept of {user} has been written to {export}")
-        if not forgetting.is_known(told):
+        if not forgetting.has_records(records):
             print(
                 f"the lab has no account, lease or ticket of {user}: is that the name at the hub?"
             )
@@ -293,12 +308,12 @@ def forget(
         if not erase:
             print("nothing was changed; use --erase to delete it")
             return
-        done = forgetting.forget(settings, user, keep_home=keep_home)
-    changed = ", ".join(f"{what}: {count}" for what, count in done.changed.items())
-    print(f"{user} is now called {done.pseudonym}; rows changed: {changed or 'none'}")
-    print(f"home deleted: {done.home}" if done.home else "no home was deleted")
-    for where in done.named:
-        print(f"{where} still has the name: remove it there")
+        result = forgetting.forget(settings, user, keep_home=keep_home)
+    changed = ", ".join(f"{table}: {count}" for table, count in result.changed.items())
+    print(f"{user} is now called {result.pseudonym}; rows changed: {changed or 'none'}")
+    print(f"home deleted: {result.home}" if result.home else "no home was deleted")
+    for mention in result.mentions:
+        print(f"{mention} still has the name: remove it there")
     print(
         "backups, what a restore moved aside, and old logs still have the name: delete those that "
         "you do not need"

@@ -2,7 +2,7 @@
 
 import typer
 
-from miglab_hub.backup import standing_still
+from miglab_hub.backup import lab_at_rest
 from miglab_hub.cli import Config
 from miglab_hub.errors import StartError
 from miglab_hub.settings.lab_toml import load
@@ -24,7 +24,7 @@ def begin(config: Config = None) -> None:
     Servers that run are strangers to a new ledger: their slices show as foreign.
     """
     settings = load(config, running=False)
-    with standing_still(settings):
+    with lab_at_rest(settings):
         aside = own_file.begin_anew(settings.ledger)
     print(f"the previous ledger is in {aside}" if aside else "there was no ledger")
     print("the next start makes a new ledger")
@@ -34,7 +34,7 @@ def begin(config: Config = None) -> None:
 def accept(config: Config = None) -> None:
     """Take the ledger that lies there for this lab's.  Refused while hub or pool run."""
     settings = load(config, running=False)
-    with standing_still(settings):
+    with lab_at_rest(settings):
         try:
             identity = own_file.accept(settings.ledger)
         except LedgerError as error:

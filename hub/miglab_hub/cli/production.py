@@ -172,17 +172,17 @@ class Production:
         return self.env["COMPOSE_PROJECT_NAME"]
 
     @property
-    def wanted(self) -> str:
+    def new_image(self) -> str:
         """The image that an upgrade takes over."""
         return self.env["MIGLAB_IMAGE"]
 
     @property
-    def in_use(self) -> str:
+    def image_in_use(self) -> str:
         """The image that the containers run on."""
         return f"{self.project}-in-use"
 
     @property
-    def homes(self) -> str:
+    def home_prefix(self) -> str:
         """How the names of the students' volumes begin."""
         return f"{load(self.folder / 'lab.toml', running=False).lab_id}-home-"
 
@@ -192,12 +192,12 @@ class Production:
         Raises:
             StartError: lab.toml is wrong, and nothing was restarted; or a container does not start.
         """
-        is_first = self._ready_image()
+        is_first = self._prepare_image()
         try:
             self._start(parts)
         except StartError:
             if is_first:  # the next try takes what MIGLAB_IMAGE names then
-                _docker("rmi", "--force", self.in_use)
+                _docker("rmi", "--force", self.image_in_use)
             raise
 
     def stop(self) -> None:
@@ -213,23 +213,23 @@ class Production:
         Raises:
             StartError: the lab runs as before.
         """
-        old = self._known_image()
-        if _image(self.wanted) == old:
-            return f"{self.wanted} is in use already; `restart` takes a changed lab.toml over"
-        self._check(self.wanted)
+        old = self._require_image()
+        if _image_id(self.new_image) == old:
+            return f"{self.new_image} is in use already; `restart` takes a changed lab.toml over"
+        self._check_settings(self.new_image)
         saved = self.backup(homes=False)
-        _docker("tag", self.wanted, self.in_use)
+        _docker("tag", self.new_image, self.image_in_use)
         try:
             self._start()
         except StartError as error:
-            _docker("tag", old, self.in_use)
+            _docker("tag", old, self.image_in_use)
             self.stop()
-            self._put_back(saved)
+            self._restore_data(saved)
             self._start()
             raise StartError(
                 f"{error}\nThe lab runs on the previous image again, with the data of {saved}"
             ) from error
-        return f"the lab runs on {self.wanted}; the data of before are in {saved}"
+        return f"the lab runs on {self.new_image}; the data of before are in {saved}"
 
     def backup(self, *, homes: bool = True) -> Path:
         """Save the lab's data, its settings and, unless told otherwise, the students' homes.
@@ -240,13 +240,13 @@ class Production:
         Raises:
             StartError: there is nothing to save, or it could not be saved.
         """
-        self._known_image()
+        self._require_image()
         moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
         target = self.folder / "backups" / moment
         unfinished = target.with_suffix(UNFINISHED)
         try:
             unfinished.mkdir(mode=0o700, parents=True)
-            self._with_data(unfinished, "backup", "/backup/lab.tar")
+            self._run_on_data(unfinished, "backup", "/backup/lab.tar")
             for name in ("lab.toml", ".env"):
                 shutil.copy(self.folder / name, unfinished)
             shutil.copytree(self.folder / "rosters", unfinished / "rosters")
@@ -271,12 +271,12 @@ class Production:
         saved = saved.resolve()
         if not (saved / "lab.tar").is_file():
             raise StartError(f"{saved} has no lab.tar: name a folder that `backup` has made")
-        self._ready_image()
+        self._prepare_image()
         self.stop()
         try:
-            self._put_back(saved, *(["--new-host"] if new_host else []))
-            there = set(self._home_volumes())
-            missing = [file for file in saved.glob("homes/*.tar") if file.stem not in there]
+            self._restore_data(saved, *(["--new-host"] if new_host else []))
+            existing = set(self._home_volumes())
+            missing = [file for file in saved.glob("homes/*.tar") if file.stem not in existing]
             for file in missing:
                 self._restore_home(file)
         finally:
@@ -289,57 +289,57 @@ class Production:
         Raises:
             StartError: it could not be done, and the lab is stopped; or the lab does not start.
         """
-        self._ready_image()
+        self._prepare_image()
         self.stop()
-        done = self._with_data(self.folder, "ledger", act.value)
+        report = self._run_on_data(self.folder, "ledger", act.value)
         self._start()
-        return done
+        return report
 
     # Steps of these.
 
-    def _ready_image(self) -> bool:
+    def _prepare_image(self) -> bool:
         """Check lab.toml with the image in use; whether it has just become that."""
-        is_first = not _image(self.in_use)
-        self._check(self.wanted if is_first else self.in_use)
+        is_first = not _image_id(self.image_in_use)
+        self._check_settings(self.new_image if is_first else self.image_in_use)
         if is_first:
-            _docker("tag", self.wanted, self.in_use)
+            _docker("tag", self.new_image, self.image_in_use)
         return is_first
 
     def _start(self, parts: Iterable[str] = PARTS) -> None:
         for part in parts:  # one by one: compose 1.29 waits for ever for one that does not start
             self._compose("up", "-d", "--no-deps", "--force-recreate", part)
-            _wait(f"miglab-{part}")
+            _wait_until_healthy(f"miglab-{part}")
 
-    def _check(self, image: str) -> None:
-        if not _image(image):
+    def _check_settings(self, image: str) -> None:
+        if not _image_id(image):
             raise StartError(f"there is no image {image}: build it with `images/build all`")
         isolated = ("--network", "none", "--cap-drop", "ALL")
-        _docker("run", "--rm", *isolated, *self._settings, image, "check")
+        _docker("run", "--rm", *isolated, *self._settings_mount, image, "check")
 
-    def _put_back(self, saved: Path, *options: str) -> None:
-        self._with_data(saved, "restore", "/backup/lab.tar", *options)
+    def _restore_data(self, saved: Path, *options: str) -> None:
+        self._run_on_data(saved, "restore", "/backup/lab.tar", *options)
 
-    def _with_data(self, place: Path, *words: str) -> str:
+    def _run_on_data(self, place: Path, *arguments: str) -> str:
         """Run `miglab` on the lab's volumes, which compose makes if they are not there."""
         self._compose("up", "--no-start", "--no-recreate")
         mounts = {f"{self.project}_state": "", f"{self.project}_proxy": "/proxy"}
         volumes = [w for name, at in mounts.items() for w in ("-v", f"{name}:/srv/miglab{at}")]
-        where = (*volumes, *self._settings, "-v", f"{place}:/backup")
-        return _docker(*_program("miglab"), *where, self.in_use, *words)
+        mounted = (*volumes, *self._settings_mount, "-v", f"{place}:/backup")
+        return _docker(*_run_options("miglab"), *mounted, self.image_in_use, *arguments)
 
     @property
-    def _settings(self) -> tuple[str, str]:
+    def _settings_mount(self) -> tuple[str, str]:
         return "-v", f"{self.folder}:/etc/miglab:ro"
 
     def _home_volumes(self) -> list[str]:
-        names = _docker("volume", "ls", "--quiet", "--filter", f"name={self.homes}").split()
-        return [name for name in names if name.startswith(self.homes)]
+        names = _docker("volume", "ls", "--quiet", "--filter", f"name={self.home_prefix}").split()
+        return [name for name in names if name.startswith(self.home_prefix)]
 
     def _save_home(self, volume: str, file: Path) -> None:
         file.parent.mkdir(mode=0o700, exist_ok=True)
-        words = ("--create", "--sparse", "--numeric-owner", "--warning=no-file-changed", ".")
+        options = ("--create", "--sparse", "--numeric-owner", "--warning=no-file-changed", ".")
         with file.open("xb") as out:
-            self._tar(f"{volume}:/home:ro", words, also=CHANGED_MEANWHILE, stdout=out)
+            self._tar(f"{volume}:/home:ro", options, also=CHANGED_MEANWHILE, stdout=out)
 
     def _restore_home(self, file: Path) -> None:
         _docker("volume", "create", file.stem)
@@ -350,18 +350,26 @@ class Production:
             _docker("volume", "rm", file.stem)
             raise
 
-    def _tar(self, mount: str, words: Sequence[str], also: int = 0, **streams: IO[bytes]) -> None:
-        command = (*_program("tar"), "--interactive", "-v", mount, self.in_use, "-C", "/home")
-        _docker(*command, *words, also=also, **streams)
+    def _tar(self, mount: str, options: Sequence[str], also: int = 0, **streams: IO[bytes]) -> None:
+        command = (
+            *_run_options("tar"),
+            "--interactive",
+            "-v",
+            mount,
+            self.image_in_use,
+            "-C",
+            "/home",
+        )
+        _docker(*command, *options, also=also, **streams)
 
-    def _known_image(self) -> str:
-        if found := _image(self.in_use):
-            return found
+    def _require_image(self) -> str:
+        if image_id := _image_id(self.image_in_use):
+            return image_id
         raise StartError(f"no lab has been started from {self.folder}: `restart` starts it")
 
-    def _compose(self, *words: str) -> None:
+    def _compose(self, *arguments: str) -> None:
         environ = {**os.environ, **self.env}  # a variable of the shell's would win over the file
-        _run(*_compose_program(), *words, cwd=self.folder, env=environ)
+        _run(*_compose_program(), *arguments, cwd=self.folder, env=environ)
 
 
 def production(folder: Path) -> Production:
@@ -373,9 +381,9 @@ def production(folder: Path) -> Production:
     folder = folder.resolve()
     file = folder / ".env"
     if not file.is_file() or not (folder / "lab.toml").is_file():
-        made = f"`miglab production init {folder}` makes one"
+        advice = f"`miglab production init {folder}` makes one"
         raise StartError(
-            f"{folder} is no lab's folder, because .env or lab.toml is missing: {made}"
+            f"{folder} is no lab's folder, because .env or lab.toml is missing: {advice}"
         )
     lines = file.read_text(encoding="utf-8").splitlines()
     env = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
@@ -397,7 +405,7 @@ def _compose_program() -> tuple[str, ...]:
     raise StartError("there is no compose here: install docker-compose-plugin, or docker-compose")
 
 
-def _wait(container: str) -> None:
+def _wait_until_healthy(container: str) -> None:
     """Wait until it is healthy.
 
     Raises:
@@ -418,21 +426,21 @@ def _wait(container: str) -> None:
     raise StartError(f"{container} does not start ({status}, {health}):\n{log.stdout.strip()}")
 
 
-def _program(name: str) -> tuple[str, ...]:
+def _run_options(name: str) -> tuple[str, ...]:
     return ("run", "--rm", "--network", "none", "--entrypoint", name)
 
 
-def _image(name: str) -> str:
+def _image_id(name: str) -> str:
     """The id of an image; empty if there is none."""
     exact = name if ":" in name.rpartition("/")[2] else f"{name}:latest"
     return _docker("images", "--quiet", "--no-trunc", exact).strip()
 
 
-def _docker(*words: str, also: int = 0, **options: Any) -> str:
-    return _run("docker", *words, also=also, **options)
+def _docker(*arguments: str, also: int = 0, **options: Any) -> str:
+    return _run("docker", *arguments, also=also, **options)
 
 
-def _run(*words: str, also: int = 0, **options: Any) -> str:
+def _run(*command: str, also: int = 0, **options: Any) -> str:
     """What a program prints; ``also`` is an exit status as good as 0.
 
     Raises:
@@ -440,10 +448,12 @@ def _run(*words: str, also: int = 0, **options: Any) -> str:
     """
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, **options}
     try:
-        done = subprocess.run(words, stderr=subprocess.PIPE, check=False, **pipes)
+        process = subprocess.run(command, stderr=subprocess.PIPE, check=False, **pipes)
     except OSError as error:
-        raise StartError(f"{words[0]} cannot be run: {error}") from error
-    if done.returncode not in (0, also):
-        said = done.stderr.decode(errors="replace").strip()
-        raise StartError(said or f"`{' '.join(words)}` failed with status {done.returncode}")
-    return (done.stdout or b"").decode(errors="replace")
+        raise StartError(f"{command[0]} cannot be run: {error}") from error
+    if process.returncode not in (0, also):
+        problem = process.stderr.decode(errors="replace").strip()
+        raise StartError(
+            problem or f"`{' '.join(command)}` failed with status {process.returncode}"
+        )
+    return (process.stdout or b"").decode(errors="replace")

@@ -40,22 +40,22 @@ def apply(
     settings = load(config)
     with HubGroups(settings) as hub:
         names = (name for name, course in settings.courses.items() if course.roster)
-        found = changes(settings, hub.members(names))
-        for change in found:
+        changes = group_changes(settings, hub.members(names))
+        for change in changes:
             if not dry_run:
                 hub.apply(change)
-            print(_told(change, dry_run=dry_run))
-    if not found:
+            print(_describe_change(change, dry_run=dry_run))
+    if not changes:
         print("every group is as its roster says")
-    for line in left_aside(settings):
+    for line in unread_columns(settings):
         print(line)
 
 
-def _told(change: "GroupChange", *, dry_run: bool) -> str:
-    done = "would be " if dry_run else ""
+def _describe_change(change: "GroupChange", *, dry_run: bool) -> str:
+    auxiliary = "would be " if dry_run else ""
     parts = [
-        f"{len(people)} {done}{what}: {', '.join(people)}"
-        for people, what in ((change.joins, "added"), (change.leaves, "removed"))
+        f"{len(people)} {auxiliary}{verb}: {', '.join(people)}"
+        for people, verb in ((change.joins, "added"), (change.leaves, "removed"))
         if people
     ]
     return f"{change.course}: {'; '.join(parts)}"
@@ -76,7 +76,7 @@ class GroupChange:
     leaves: tuple[str, ...]
 
 
-def changes(settings: Settings, members: Mapping[str, tuple[str, ...]]) -> list[GroupChange]:
+def group_changes(settings: Settings, members: Mapping[str, tuple[str, ...]]) -> list[GroupChange]:
     """What the rosters ask for, course by course; pure.
 
     Args:
@@ -94,25 +94,29 @@ def changes(settings: Settings, members: Mapping[str, tuple[str, ...]]) -> list[
     return [
         GroupChange(
             name,
-            tuple(sorted(wanted - there)),
-            tuple(sorted(there - wanted)),
+            tuple(sorted(roster_names - group_names)),
+            tuple(sorted(group_names - roster_names)),
         )
         for name, course in settings.courses.items()
         if course.roster
-        for wanted in ({person.lower() for person in course.people},)  # as the hub writes them
-        for there in (set(members.get(name, ())),)
-        if wanted != there
+        for roster_names in (
+            {person.lower() for person in course.people},
+        )  # as the hub writes them
+        for group_names in (set(members.get(name, ())),)
+        if roster_names != group_names
     ]
 
 
-def left_aside(settings: Settings) -> Iterator[str]:
+def unread_columns(settings: Settings) -> Iterator[str]:
     """The columns of each roster that nobody reads, in words: one of them may be meant for `role`.
 
     Raises:
         RosterError: a roster cannot be read any more.
     """
     for name, course in settings.courses.items():
-        columns = read_roster(settings.folder / course.roster).left_aside if course.roster else ()
+        columns = (
+            read_roster(settings.folder / course.roster).unread_columns if course.roster else ()
+        )
         if columns:
             listed = ", ".join(columns)
             yield f"{name}: columns not read: {listed:.200} (only `user` and `role` are)"
@@ -129,21 +133,21 @@ class HubGroups(PoolApi):
 
     def members(self, courses: Iterator[str]) -> dict[str, tuple[str, ...]]:
         """Who is in each of these groups; a group that does not exist yet has nobody."""
-        groups = {name: self._unless(404, "GET", _path(name)) for name in courses}
+        groups = {name: self._call_unless(404, "GET", _path(name)) for name in courses}
         return {name: tuple(group["users"]) if group else () for name, group in groups.items()}
 
     def apply(self, change: GroupChange) -> None:
         """Make one change; whoever has no account yet gets one.  It may be made again."""
         if change.joins:
-            self._unless(409, "POST", "/users", {"usernames": list(change.joins)})
+            self._call_unless(409, "POST", "/users", {"usernames": list(change.joins)})
             self.call("POST", f"{_path(change.course)}/users", {"users": list(change.joins)})
         if change.leaves:
             self.call("DELETE", f"{_path(change.course)}/users", {"users": list(change.leaves)})
 
-    def _unless(self, status: int, *asked: Any) -> Any:
+    def _call_unless(self, status: int, *request: Any) -> Any:
         """One call; None where it is refused so."""
         try:
-            return self.call(*asked)
+            return self.call(*request)
         except RefusedError as refused:
             if refused.status != status:
                 raise

@@ -99,7 +99,9 @@ def process(
 
 @app.command(name="break")
 def break_(
-    how: Annotated[Break, typer.Argument(help="What to break; 'ok' repairs everything.")],
+    fault: Annotated[
+        Break, typer.Argument(metavar="HOW", help="What to break; 'ok' repairs everything.")
+    ],
     gpu: OnGpu = None,
     xid: Annotated[int, typer.Option(help="For 'xid': its number.", min=1)] = 79,
     function: Annotated[
@@ -121,10 +123,10 @@ def break_(
     machine = SimulatedMachine(state)
     uuid = _gpu_uuid(machine, gpu)
     only = None if gpu is None else uuid
-    if how is Break.HANG:
+    if fault is Break.HANG:
         machine.hang(function or "", only)
-    elif how is not Break.FAIL:
-        machine.break_gpu(how, uuid, xid)
+    elif fault is not Break.FAIL:
+        machine.break_gpu(fault, uuid, xid)
     elif function is None:
         raise LookupError("Give --function nvml… to say which function fails.")
     else:
@@ -162,14 +164,14 @@ def run(
     run_program(program, state)
 
 
-def _gpu_uuid(machine: SimulatedMachine, wanted: str | None) -> str:
+def _gpu_uuid(machine: SimulatedMachine, gpu: str | None) -> str:
     gpus = machine.state().gpus
-    if wanted is None or wanted.isdecimal():
-        index = int(wanted or 0)
+    if gpu is None or gpu.isdecimal():
+        index = int(gpu or 0)
         if index >= len(gpus):
             raise LookupError(f"There is no GPU {index}; there are {len(gpus)}.")
         return gpus[index].uuid
-    return wanted
+    return gpu
 
 
 def _print(view: dict[str, Any]) -> None:
@@ -183,25 +185,25 @@ def _print(view: dict[str, Any]) -> None:
             table.add_row(*_row(part, gpu["processes"]))
         if gpu["slices"]:
             out.print(table)
-    for trouble in _troubles(view):
+    for trouble in _problems(view):
         out.print(trouble)
 
 
 def _title(gpu: dict[str, Any]) -> str:
-    words = [
+    texts = [
         f"GPU {gpu['index']}",
         gpu["model"],
         gpu["uuid"],
         "MIG on" if gpu["mig"] else "MIG off",
     ]
-    words += [word.upper() for word in ("lost", "missing", "stuck") if gpu[word]]
+    texts += [flag.upper() for flag in ("lost", "missing", "stuck") if gpu[flag]]
     if gpu["mig_pending"] != gpu["mig"]:
-        words.append(f"MIG {'on' if gpu['mig_pending'] else 'off'} pending")
+        texts.append(f"MIG {'on' if gpu['mig_pending'] else 'off'} pending")
     if gpu["ecc_errors"]:
-        words.append(f"{gpu['ecc_errors']} memory errors")
+        texts.append(f"{gpu['ecc_errors']} memory errors")
     if gpu["recovery_action"]:
-        words.append(f"recovery action {gpu['recovery_action']}")
-    return "  ".join(words)
+        texts.append(f"recovery action {gpu['recovery_action']}")
+    return "  ".join(texts)
 
 
 def _row(part: dict[str, Any], processes: list[dict[str, Any]]) -> list[str]:
@@ -218,7 +220,7 @@ def _row(part: dict[str, Any], processes: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def _troubles(view: dict[str, Any]) -> list[str]:
+def _problems(view: dict[str, Any]) -> list[str]:
     troubles = [f"requested failure: {fault}" for fault in view["faults"]]
     troubles += [f"hanging calls: {hang}" for hang in view["hangs"]]
     if not view["driver_loaded"]:

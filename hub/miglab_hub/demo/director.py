@@ -25,7 +25,7 @@ import psutil
 from miglab_api.reservations import WEEKDAYS
 from miglab_hub import lab_secrets, pool_api
 from miglab_hub.checkout import MAKER, checkout, make_notebooks
-from miglab_hub.demo.simulated_class import SimulatedStudent, plan, token_file
+from miglab_hub.demo.simulated_class import SimulatedStudent, plan_class, token_file
 from miglab_hub.errors import RefusedError, SilentError
 from miglab_hub.settings.lab_toml import Settings, load
 from miglab_pool.gpu.simulated.machine import SimulatedMachine
@@ -54,19 +54,19 @@ async def direct(settings: Settings) -> None:
     headers = {"Authorization": f"Bearer {lab_secrets.read(token_file(settings))}"}
     url, limits = settings.hub_api_url, httpx.Timeout(60, pool=None)
     hub = httpx.AsyncClient(base_url=url, headers=headers, timeout=limits, trust_env=False)
-    students = plan(settings.courses)
+    students = plan_class(settings.courses)
     with pool_api.connect(settings.file) as pool:
-        await asyncio.to_thread(_wait_for, pool)
+        await asyncio.to_thread(_wait_for_pool, pool)
         async with hub:
             await asyncio.gather(
-                *(live(hub, student) for student in students),
+                *(simulate_student(hub, student) for student in students),
                 asyncio.to_thread(reserve, settings, pool),
                 asyncio.to_thread(hand_in, settings, students),
                 partition(pool),
             )
 
 
-def _wait_for(pool: pool_api.PoolApi) -> None:
+def _wait_for_pool(pool: pool_api.PoolApi) -> None:
     while True:
         try:
             pool.call("GET", "/health")
@@ -84,7 +84,7 @@ def forget_dead_processes(settings: Settings) -> None:
             machine.remove_process(process.pid)
 
 
-async def live(hub: httpx.AsyncClient, student: SimulatedStudent) -> None:
+async def simulate_student(hub: httpx.AsyncClient, student: SimulatedStudent) -> None:
     """One student: arrives, asks, waits, stays, leaves, and comes back."""
     await asyncio.sleep(student.arrives_s)
     while True:
@@ -99,23 +99,23 @@ async def live(hub: httpx.AsyncClient, student: SimulatedStudent) -> None:
 async def _visit(hub: httpx.AsyncClient, student: SimulatedStudent) -> None:
     """From asking for a server to its end, whoever ends it."""
     path = f"users/{quote(student.name, safe='')}"
-    asked = {"shape": student.shape, "course": student.course}
-    answer = await hub.post(f"{path}/server", json=asked)
+    choice = {"shape": student.shape, "course": student.course}
+    answer = await hub.post(f"{path}/server", json=choice)
     if answer.is_error:
         log.info("%s got HTTP %s: %s", student.name, answer.status_code, answer.text[:200])
-    began = None
+    ready_at = None
     while server := await _server(hub, path):
         now = asyncio.get_running_loop().time()
-        began = now if began is None and server["ready"] else began
-        if began is not None and now > began + student.stays_s and not server["pending"]:
+        ready_at = now if ready_at is None and server["ready"] else ready_at
+        if ready_at is not None and now > ready_at + student.stays_s and not server["pending"]:
             await hub.delete(f"{path}/server")
         await asyncio.sleep(LOOK_S)
 
 
 async def _server(hub: httpx.AsyncClient, path: str) -> dict[str, Any]:
     answer = await hub.get(path)
-    found: dict[str, Any] = answer.raise_for_status().json()["servers"].get("", {})
-    return found
+    server: dict[str, Any] = answer.raise_for_status().json()["servers"].get("", {})
+    return server
 
 
 def reserve(settings: Settings, pool: pool_api.PoolApi) -> None:
@@ -129,9 +129,9 @@ def reserve(settings: Settings, pool: pool_api.PoolApi) -> None:
         "to_time": f"{class_ends(starts):%H:%M}", "tz": zone, "reason": "the weekly practical",
     }  # fmt: skip
     if not pool.call("GET", "/reservations"):
-        _try(pool, "POST", "/reservations", body)
+        _try_call(pool, "POST", "/reservations", body)
         text = f"The practical begins at {starts:%H:%M %Z}. Hand in by the end of the week."
-        _try(pool, "POST", "/messages", {"to_course": course, "text": text})
+        _try_call(pool, "POST", "/messages", {"to_course": course, "text": text})
 
 
 def next_class(now: dt.datetime) -> dt.datetime:
@@ -151,10 +151,10 @@ async def partition(pool: pool_api.PoolApi) -> None:
     body = {"text": LAYOUT, "file": "demo.yaml", "reason": "bigger slices for the afternoon"}
     layout = await asyncio.to_thread(pool.call, "GET", "/layout")
     if not any(gpu["layout"] for gpu in layout["gpus"]):
-        await asyncio.to_thread(_try, pool, "PUT", "/layout", body)
+        await asyncio.to_thread(_try_call, pool, "PUT", "/layout", body)
 
 
-def _try(pool: pool_api.PoolApi, method: str, path: str, body: Mapping[str, object]) -> None:
+def _try_call(pool: pool_api.PoolApi, method: str, path: str, body: Mapping[str, object]) -> None:
     """Ask for what a lab.toml that somebody changed may make impossible."""
     try:
         pool.call(method, path, body)

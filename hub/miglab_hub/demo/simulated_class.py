@@ -61,25 +61,31 @@ class SimulatedStudent:
     stays_s: float
 
 
-def plan(courses: Mapping[str, Course]) -> tuple[SimulatedStudent, ...]:
+def plan_class(courses: Mapping[str, Course]) -> tuple[SimulatedStudent, ...]:
     """The class: everybody in a course, in the order of the courses and of their members.
 
     Of four, three ask for the course's default shape; the fourth takes each of the others in turn.
     A student of two courses works in the first.
     """
-    found: dict[str, SimulatedStudent] = {}
+    students: dict[str, SimulatedStudent] = {}
     for name, course in courses.items():
-        for student in _of_course(name, course, len(found)):
-            found.setdefault(student.name, student)
-    return tuple(found.values())
+        for student in _course_students(name, course, len(students)):
+            students.setdefault(student.name, student)
+    return tuple(students.values())
 
 
-def _of_course(name: str, course: Course, before: int) -> Iterator[SimulatedStudent]:
-    others = [shape for shape in course.shapes if shape != course.default] or list(course.shapes)
+def _course_students(name: str, course: Course, before: int) -> Iterator[SimulatedStudent]:
+    further_shapes = [shape for shape in course.shapes if shape != course.default] or list(
+        course.shapes
+    )
     for number, member in enumerate(course.members):
         habit = HABITS[number % len(HABITS)]
         is_other = number % 4 == 2
-        shape = others[number // 4 % len(others)] if is_other else course.default or others[0]
+        shape = (
+            further_shapes[number // 4 % len(further_shapes)]
+            if is_other
+            else course.default or further_shapes[0]
+        )
         arrives_s = (before + number) * SECONDS_APART
         stays_s = habit.stays_s + 15.0 * (number % 5)
         yield SimulatedStudent(member, name, shape, habit, arrives_s, stays_s)
@@ -137,14 +143,14 @@ def add_class(c: Any, settings: Settings) -> None:
     c.JupyterHub.load_roles.append(
         {"name": "miglab-demo", "scopes": ["servers", "read:users:name"], "services": [SERVICE]}
     )
-    habits = {student.name: student.habit for student in plan(settings.courses)}
+    habits = {student.name: student.habit for student in plan_class(settings.courses)}
     gpus = str(settings.simulated_state)
-    told = {"MIGLAB_DEMO_GPUS": gpus, "MIGLAB_DEMO_HUB": version("jupyterhub")}
+    demo_env = {"MIGLAB_DEMO_GPUS": gpus, "MIGLAB_DEMO_HUB": version("jupyterhub")}
 
     def simulate(spawner: Any) -> None:
         if habit := habits.get(spawner.user.name):
             spawner.cmd = [sys.executable, str(SERVER)]
-            own = {"MIGLAB_DEMO_HABIT": habit.name}
-            spawner.environment = {**spawner.environment, **told, **own}
+            student_env = {"MIGLAB_DEMO_HABIT": habit.name}
+            spawner.environment = {**spawner.environment, **demo_env, **student_env}
 
     c.MIGLocalSpawner.pre_spawn_hook = simulate

@@ -55,39 +55,39 @@ def signals(habit: str, ran_s: float) -> dict[str, Any]:
     }
 
 
-def report(url: str, token: str, habit: str, began: float) -> None:
+def report(url: str, token: str, habit: str, started_at: float) -> None:
     """Tell the pool, again and again."""
     pause_s = float(os.environ.get("MIGLAB_REPORT_S") or 15.0)
     while True:
-        body = json.dumps(signals(habit, time.monotonic() - began)).encode()
+        body = json.dumps(signals(habit, time.monotonic() - started_at)).encode()
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-        asked = urllib.request.Request(f"{url}/api/server/signals", body, headers)  # noqa: S310
+        request = urllib.request.Request(f"{url}/api/server/signals", body, headers)  # noqa: S310
         try:
-            urllib.request.urlopen(asked, timeout=pause_s).close()  # noqa: S310 -- the lab's own
+            urllib.request.urlopen(request, timeout=pause_s).close()  # noqa: S310 -- the lab's own
         except (urllib.error.URLError, TimeoutError) as error:
             print(f"the pool did not take a report: {error}", file=sys.stderr)
         time.sleep(pause_s)
 
 
-def load(machine: SimulatedMachine, slices: list[str]) -> None:
+def load_slices(machine: SimulatedMachine, slices: list[str]) -> None:
     """Put a process on each slice, with an amount of memory that stays the same for a user."""
     draw = random.Random(os.environ.get("JUPYTERHUB_USER"))  # noqa: S311 -- no secret
     for uuid in slices:
         machine.add_process(uuid, os.getpid(), draw.randrange(600, 4400), draw.randrange(20, 95))
 
 
-def serve() -> None:
+def serve_until_terminated() -> None:
     """Be there until SIGTERM."""
-    habit, began = os.environ["MIGLAB_DEMO_HABIT"], time.monotonic()
+    habit, started_at = os.environ["MIGLAB_DEMO_HABIT"], time.monotonic()
     machine = SimulatedMachine(Path(os.environ["MIGLAB_DEMO_GPUS"]))
     slices = [uuid for uuid in os.environ.get("MIGLAB_SLICES", "").split(",") if uuid]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
-        load(machine, slices)
+        load_slices(machine, slices)
         to = (os.environ["MIGLAB_API"], os.environ["JUPYTERHUB_API_TOKEN"])
-        threading.Thread(target=report, args=(*to, habit, began), daemon=True).start()
-        where = urlsplit(os.environ["JUPYTERHUB_SERVICE_URL"])
-        address = (where.hostname or "", where.port or 0)
+        threading.Thread(target=report, args=(*to, habit, started_at), daemon=True).start()
+        service_url = urlsplit(os.environ["JUPYTERHUB_SERVICE_URL"])
+        address = (service_url.hostname or "", service_url.port or 0)
         ThreadingHTTPServer(address, SimulatedServerHandler).serve_forever()
     finally:
         if slices:
@@ -95,4 +95,4 @@ def serve() -> None:
 
 
 if __name__ == "__main__":
-    serve()
+    serve_until_terminated()

@@ -34,7 +34,12 @@ from miglab_pool.ledger.own_file import check_own
 from miglab_pool.ledger.tables import LedgerError
 from miglab_pool.state.lock import PoolLock
 from miglab_spawner.containers.host_config import DEFAULT as LIMITS_OF_ALL_OTHERS
-from miglab_spawner.containers.networks import ICC, ensure_shared, gateway, keeps_apart
+from miglab_spawner.containers.networks import (
+    ICC,
+    ensure_shared_network,
+    gateway_address,
+    isolates_containers,
+)
 
 BUILD_COMMAND = "images/build student"
 TIMEOUT_S = 20
@@ -54,8 +59,8 @@ def prepare(file: Path, port: int | None = None) -> Settings:
         StartError: something is not as it must be.
         AlreadyRunning: a pool service runs on this state folder.
     """
-    given = os.environ if port is None else {**os.environ, ENV_PORT: str(port)}
-    settings = load(file, given, running=False)
+    environ = os.environ if port is None else {**os.environ, ENV_PORT: str(port)}
+    settings = load(file, environ, running=False)
     check_identity(settings)
     check_ports(settings)
     check_state(settings)
@@ -67,7 +72,7 @@ def prepare(file: Path, port: int | None = None) -> Settings:
     else:
         check_shapes(settings, geometries(settings))
     if settings.servers.spawner == "docker":
-        settings = load(file, {**given, ENV_BRIDGE: students_bridge(settings)}, running=False)
+        settings = load(file, {**environ, ENV_BRIDGE: students_bridge(settings)}, running=False)
     lab_secrets.make_all(settings)
     lab_secrets.read_passwords(settings)
     settings.logs.mkdir(exist_ok=True)
@@ -84,33 +89,33 @@ def check_ports(settings: Settings) -> None:
         StartError: one is not, or its address is not this machine's.
     """
     proxy_bind, pool_bind = settings.addresses.proxy_bind, settings.addresses.pool_bind
-    for host, port, whose in (
+    for host, port, user in (
         (settings.lab.host, settings.lab.port, "the lab"),
         (proxy_bind, settings.proxy_port, "the proxy's API"),
         (settings.addresses.hub_bind or "127.0.0.1", settings.hub_port, "the hub"),
         (pool_bind, settings.pool_port, "the pool"),
         (settings.addresses.student_bind or "127.0.0.1", settings.student_port, "the pool"),
     ):
-        _check_port(host, port, whose)
+        _check_port(host, port, user)
 
 
-def _check_port(host: str, port: int, whose: str) -> None:
+def _check_port(host: str, port: int, user: str) -> None:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
         except OSError as error:
-            raise StartError(_port_words(error, host, port, whose)) from error
+            raise StartError(_port_problem(error, host, port, user)) from error
 
 
-def _port_words(error: OSError, host: str, port: int, whose: str) -> str:
+def _port_problem(error: OSError, host: str, port: int, user: str) -> str:
     if error.errno == errno.EADDRINUSE:
         return (
-            f"port {port} on {host}, which {whose} needs, is in use: if another lab is running, "
+            f"port {port} on {host}, which {user} needs, is in use: if another lab is running, "
             "stop it; or choose another port with --port (the lab uses five in a row)"
         )
-    return f"{whose} cannot listen on port {port} of {host}: {error.strerror or error}"
+    return f"{user} cannot listen on port {port} of {host}: {error.strerror or error}"
 
 
 def check_state(settings: Settings) -> None:
@@ -151,14 +156,16 @@ def check_shapes(settings: Settings, geometries: Iterable[Geometry] | None) -> N
     """
     if geometries is None:
         return
-    there = list(geometries)
-    asked = {f"courses.{name}.shapes": course.shapes for name, course in settings.courses.items()}
+    available = list(geometries)
+    shapes_of = {
+        f"courses.{name}.shapes": course.shapes for name, course in settings.courses.items()
+    }
     for shape in settings.limits.keys() - {LIMITS_OF_ALL_OTHERS}:
-        asked[f'limits."{shape}"'] = (shape,)
-    for key, shapes in asked.items():
+        shapes_of[f'limits."{shape}"'] = (shape,)
+    for key, shapes in shapes_of.items():
         for shape in shapes:
             try:
-                resolve(shape, there)
+                resolve(shape, available)
             except ShapeError as error:
                 raise StartError(f"{settings.file}: {key}: {error}") from error
 
@@ -201,14 +208,14 @@ def _check_image(api: Any, settings: Settings) -> None:
 
 def _bridge(api: Any, settings: Settings) -> str:
     name = settings.network
-    found = ensure_shared(api, name, settings.lab_id)
-    if not keeps_apart(found):
+    network = ensure_shared_network(api, name, settings.lab_id)
+    if not isolates_containers(network):
         raise StartError(
             f'{settings.file}: lab.name: on the Docker network "{name}" students\' servers '
             f"can reach one another (it was created without {ICC}=false): remove it with "
             f"`docker network rm {name}`, and the lab creates it anew"
         )
-    address = gateway(found)
+    address = gateway_address(network)
     if not address:
         raise StartError(
             f'{settings.file}: lab.name: the Docker network "{name}" has no address for '

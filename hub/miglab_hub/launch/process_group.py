@@ -80,7 +80,7 @@ class Siblings:
         for sibling in self.siblings:
             self._start(sibling)
 
-    def dead(self) -> Sibling | None:
+    def ended_siblings(self) -> Sibling | None:
         """One that has ended; None while all run."""
         for sibling in self.siblings:
             if sibling.process is not None and sibling.process.poll() is not None:
@@ -98,7 +98,7 @@ class Siblings:
                 except OSError as error:  # a full disk has no room for its log: later
                     self._schedule(sibling, f"did not start ({error})")
             self._rotate(sibling)
-        bury({s.process.pid for s in self.siblings if s.process is not None})
+        reap_children({s.process.pid for s in self.siblings if s.process is not None})
 
     def end(self) -> None:
         """End them and every process that descends from them.
@@ -118,12 +118,12 @@ class Siblings:
             for process in remaining:
                 _signal(process, signal.SIGKILL)
             time.sleep(0.05)
-        self._say(f"still there: process {', '.join(str(one.pid) for one in remaining)}")
+        self._say(f"still there: process {', '.join(str(process.pid) for process in remaining)}")
 
     def tail(self, sibling: Sibling) -> str:
         """The end of a sibling's log since its last start."""
-        said = self._log(sibling).read_bytes()[sibling.log_from :]
-        return "\n".join(said[-TAIL_BYTES:].decode(errors="replace").splitlines()[-15:])
+        log_bytes = self._log(sibling).read_bytes()[sibling.log_from :]
+        return "\n".join(log_bytes[-TAIL_BYTES:].decode(errors="replace").splitlines()[-15:])
 
     def _start(self, sibling: Sibling) -> None:
         with self._log(sibling).open("ab") as log:
@@ -148,23 +148,23 @@ class Siblings:
         log = self._log(sibling)
         if not log.exists() or log.stat().st_size < LOG_BYTES:
             return
-        kept = [log.with_name(f"{log.name}.{number}") for number in range(1, OLD_LOGS + 1)]
-        for newer, older in reversed(list(itertools.pairwise(kept))):
+        old_logs = [log.with_name(f"{log.name}.{number}") for number in range(1, OLD_LOGS + 1)]
+        for newer, older in reversed(list(itertools.pairwise(old_logs))):
             if newer.exists():
                 newer.replace(older)
         try:
-            shutil.copyfile(log, kept[0])
+            shutil.copyfile(log, old_logs[0])
         except OSError as error:
-            kept[0].unlink(missing_ok=True)
+            old_logs[0].unlink(missing_ok=True)
             self._say(f"the {sibling.name}'s log could not be put aside and is emptied ({error})")
         os.truncate(log, 0)
         sibling.log_from = 0
 
-    def _schedule(self, sibling: Sibling, what: str) -> None:
+    def _schedule(self, sibling: Sibling, outcome: str) -> None:
         if self._now() - sibling.started_at > STEADY_S:
             sibling.pause_s = FIRST_PAUSE_S
         self._say(
-            f"the {sibling.name} {what} and starts again in "
+            f"the {sibling.name} {outcome} and starts again in "
             f"{sibling.pause_s:g} s; see {self._log(sibling)}"
         )
         sibling.process = None
@@ -179,7 +179,7 @@ class Siblings:
         for sibling in self.siblings:
             if sibling.process is not None:
                 sibling.process.poll()
-        bury({s.process.pid for s in self.siblings if s.process is not None})
+        reap_children({s.process.pid for s in self.siblings if s.process is not None})
         remaining: list[psutil.Process] = psutil.Process().children(recursive=True)
         return remaining
 
@@ -203,10 +203,10 @@ def _end_with(parent: int) -> None:
         os._exit(1)
 
 
-def bury(ours: set[int]) -> None:
-    """Reap the adopted children that have ended; those in ``ours`` are reaped by their owner."""
+def reap_children(owned_pids: set[int]) -> None:
+    """Reap the adopted children that have ended; an owner reaps those in ``owned_pids``."""
     for child in psutil.Process().children():
-        if child.pid in ours:
+        if child.pid in owned_pids:
             continue
         try:
             if child.status() == psutil.STATUS_ZOMBIE:

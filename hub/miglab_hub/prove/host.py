@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from miglab_hub import __version__
-from miglab_hub.mig_capability import CAPABILITY, NODES, why_no_rights
+from miglab_hub.mig_capability import CAPABILITY, NODES, missing_rights
 from miglab_hub.prove.lines import CannotTry, LineAnswer
 from miglab_hub.prove.trial import ContainerSettings, Trial
 
@@ -130,7 +130,7 @@ def mig_rights(trial: Trial) -> Iterator[LineAnswer]:
         raise CannotTry("simulated GPUs need no capability")
     if not CAPABILITY.exists():
         raise CannotTry(f"{CAPABILITY} is not there: no driver, or no GPU with MIG")
-    why_not = why_no_rights()
+    why_not = missing_rights()
     facts = {"is_root": os.geteuid() == 0, "nodes": sorted(node.name for node in NODES.glob("*"))}
     result = why_not or "its device can be opened"
     yield LineAnswer.judged("mig-rights", not why_not, result, facts=facts)

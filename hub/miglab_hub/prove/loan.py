@@ -139,8 +139,10 @@ def _take_lock(folder: ProofFolder, settings: Settings) -> ProofLock:
     try:
         return locks[0] if wait_until(take, LOCK_S) else folder.lock()
     except OSError as error:
-        do = "run this as the user of the pool service"
-        raise StartError(f"{settings.state} cannot be written ({error.strerror}): {do}") from error
+        advice = "run this as the user of the pool service"
+        raise StartError(
+            f"{settings.state} cannot be written ({error.strerror}): {advice}"
+        ) from error
 
 
 def _undo_earlier(folder: ProofFolder, driver: WatchedProofDriver, holders: HostHolders) -> None:

@@ -14,7 +14,7 @@ from docker.errors import APIError, DockerException, NotFound  # noqa: TID251 - 
 from requests import RequestException
 
 import docker  # noqa: TID251
-from miglab_api.engine import driver_for
+from miglab_api.engine import gpu_driver_name
 from miglab_api.holders import PROOF_LABEL
 from miglab_hub.prove.lines import CannotTry
 from miglab_hub.prove.trial import ContainerSettings
@@ -110,7 +110,7 @@ class ProofServers:
             NotStartedError: the engine refuses.
         """
         grant = SavedLease(0, 0, "", "", (reading.uuid,) if reading.uuid else ())
-        driver = driver_for(str(self._do(self.api.version)["Version"]))
+        driver = gpu_driver_name(str(self._do(self.api.version)["Version"]))
         return self._create(reading, gpu_environment({}, grant), hard_host_config(grant, driver))
 
     def container_without_lease(

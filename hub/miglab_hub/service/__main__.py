@@ -21,17 +21,17 @@ from fastapi import FastAPI
 
 from miglab_api.leases import LeaseState, LeaseView, WarningKind
 from miglab_hub import lab_secrets
-from miglab_hub.backup import check_restore_ended, make_backup, name_of_backup
-from miglab_hub.doctor import examine_host, of_lab_toml
+from miglab_hub.backup import backup_name, check_restore_ended, make_backup
+from miglab_hub.doctor import examine_host, examine_lab_toml
 from miglab_hub.mig_rights import examine_mig_rights
-from miglab_hub.service.gpus import boot_id_of, make_simulated
+from miglab_hub.service.gpus import make_simulated, read_boot_id
 from miglab_hub.service.process import (
-    access_of,
+    access_rules,
     foreground,
     hub_client,
     locked_sockets,
+    make_access,
     private,
-    rules_of,
     serve_apps,
 )
 from miglab_hub.settings.lab_toml import Settings
@@ -48,7 +48,7 @@ from miglab_pool.http.pool_runner import PoolRunner, Times
 from miglab_pool.http.student_app import student_app
 from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.ledger.own_file import check_own, make_new
-from miglab_pool.ledger.tables import VERSION, LedgerError, inspect
+from miglab_pool.ledger.tables import VERSION, LedgerError, check_file
 from miglab_pool.pool import Pool
 from miglab_pool.reclaim.activity import SignalBoard
 from miglab_pool.reclaim.policy import TIME_IS_UP
@@ -81,8 +81,10 @@ class ServiceParts:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run until told to stop; returns the exit status."""
-    own = (LedgerError, GpuError)
-    return foreground("miglab-pool", "Run the pool service.", run, *own, arguments=arguments)
+    start_errors = (LedgerError, GpuError)
+    return foreground(
+        "miglab-pool", "Run the pool service.", run, *start_errors, arguments=arguments
+    )
 
 
 def run(settings: Settings) -> None:
@@ -136,19 +138,19 @@ def assemble(settings: Settings) -> ServiceParts:
     holders = HostHolders(engine, settings.lab_id)
     pool = Pool(settings, ledger, driver, holders, steady=time.monotonic)
     pool.disk_folders = watched_folders(settings)
-    access = access_of(settings)
+    access = make_access(settings)
     hub = hub_client(access)
     shapes = {shape for course in settings.courses.values() for shape in course.shapes}
     metrics = Metrics(shapes)
-    pool.worker.boot_id = boot_id_of(settings)
-    pool.worker.stopwatch.told, pool.store.unserved = metrics.driver_call, metrics.unserved
+    pool.worker.boot_id = read_boot_id(settings)
+    pool.worker.stopwatch.on_time, pool.store.unserved = metrics.driver_call, metrics.unserved
     board = SignalBoard(settings.reclaim.cpu_busy_pct)
-    reclaimer = Reclaimer(rules_of(settings), board, metrics.reclaimed)
+    reclaimer = Reclaimer(access_rules(settings), board, metrics.reclaimed)
     end_servers = _end_servers(ServerEnder(hub, time.time), metrics)
     runner = PoolRunner(pool, metrics, _times(settings), end_servers, reclaimer)
     sign_in = SignIn(access, private(settings.pool_secret), settings.role_book())
     management = _management(settings, runner, sign_in, CourseMembers(hub).of)
-    server_tokens = HubTokens(access_of(settings, STUDENT_CACHE_S), SERVER_TOKEN)
+    server_tokens = HubTokens(make_access(settings, STUDENT_CACHE_S), SERVER_TOKEN)
     student = student_app(
         runner,
         server_tokens,
@@ -164,7 +166,7 @@ def _end_servers(ender: ServerEnder, metrics: Metrics) -> Callable[[PoolRunner],
     """What ends the servers whose leases are up, and asks after those that are being released."""
 
     async def end_servers(runner: PoolRunner) -> None:
-        leases = await runner.decide(lambda pool: release_what_is_due(pool, metrics.reclaimed))
+        leases = await runner.decide(lambda pool: release_due_leases(pool, metrics.reclaimed))
         await ender.ask(leases)
         runner.unknown_to_hub = ender.unknown
         abandoned = ender.abandoned
@@ -186,7 +188,7 @@ def _management(
         course_titles={name: course.title for name, course in settings.courses.items()},
         members=members,
         timezone=settings.lab.timezone,
-        look=lambda: [of_lab_toml(settings.file, lab_toml), *examine_host(settings)],
+        look=lambda: [examine_lab_toml(settings.file, lab_toml), *examine_host(settings)],
     )
 
 
@@ -230,10 +232,10 @@ def _report_rights(driver: WatchedDriver) -> None:
 
 def _keep_backup(settings: Settings) -> None:
     """Copy all that belongs together before an upgrade changes the ledger."""
-    if inspect(settings.ledger) == VERSION:
+    if check_file(settings.ledger) == VERSION:
         return
     settings.backups.mkdir(mode=0o700, exist_ok=True)
-    file = settings.backups / name_of_backup(settings, f"before-{VERSION}")
+    file = settings.backups / backup_name(settings, f"before-{VERSION}")
     make_backup(settings, file)
     log.info("The ledger is about to be upgraded; all of it as before: %s", file)
 
@@ -246,7 +248,7 @@ def _times(settings: Settings) -> Times:
     )
 
 
-def release_what_is_due(
+def release_due_leases(
     pool: Pool, count: Callable[[str], None] = lambda _kind: None
 ) -> list[LeaseView]:
     """Ask for the leases back whose time, or warning by staff, is up; returns all live leases."""

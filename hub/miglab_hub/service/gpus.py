@@ -47,7 +47,7 @@ def geometries(settings: Settings) -> list[Geometry] | None:
     return [gpu.geometry for gpu in gpus]
 
 
-def boot_id_of(settings: Settings) -> Callable[[], str]:
+def read_boot_id(settings: Settings) -> Callable[[], str]:
     """What tells one start of the machine with the GPUs from another: this host, or a simulated."""
     folder = settings.simulated_state
     if folder is None:
@@ -65,18 +65,18 @@ def make_simulated(settings: Settings) -> None:
     if folder is None:
         return
     try:
-        wanted = [model_named(name).key for name in settings.gpus.simulate]
+        models = [model_named(name).key for name in settings.gpus.simulate]
     except ValueError as error:
         raise StartError(f"{settings.file}: gpus.simulate: {error}") from error
     if not (folder / "state.json").exists():
-        machine = SimulatedMachine.create(folder, models=wanted)
+        machine = SimulatedMachine.create(folder, models=models)
         for index in settings.gpus.whole:
             machine.set_mig(False, machine.state().gpus[int(index)].uuid)
         return
-    there = [gpu.model for gpu in SimulatedMachine(folder).state().gpus]
-    if there != wanted:
+    present = [gpu.model for gpu in SimulatedMachine(folder).state().gpus]
+    if present != models:
         raise StartError(
-            f"{settings.file}: gpus: asks for {', '.join(wanted)}, but the machine in "
-            f"{folder} has {', '.join(there)}: "
+            f"{settings.file}: gpus: asks for {', '.join(models)}, but the machine in "
+            f"{folder} has {', '.join(present)}: "
             f"set it back, or delete {settings.state} to begin anew"
         )

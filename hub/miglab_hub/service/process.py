@@ -48,7 +48,7 @@ STUDENT_KEY = "addresses.student_bind or lab.port"
 HUB_TIMEOUT_S = 30.0
 
 
-class OnceAMinute(logging.Filter):
+class RepeatFilter(logging.Filter):
     """Passes a warning that strangers can cause once a minute, by its words before their values.
 
     It belongs on a handler: a logger is the process's, and keeps its filters for ever.
@@ -99,7 +99,7 @@ def foreground(
     parser.add_argument("--config", type=Path, default=None, help="lab.toml")
     options = parser.parse_args(arguments)
     handler = logging.StreamHandler()
-    handler.addFilter(OnceAMinute())
+    handler.addFilter(RepeatFilter())
     logging.basicConfig(
         level=logging.INFO,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
@@ -140,17 +140,17 @@ async def serve_apps(
     descriptors = raise_descriptor_limit()
     tokens: HubTokens = student.state.tokens
 
-    def known_server(request: HTTPConnection) -> str | None:
+    def server_of_request(request: HTTPConnection) -> str | None:
         return tokens.known(bearer(request))
 
     listeners = (
         listener(management, management_limits(descriptors, management.state.sign_in.known)),
-        listener(student, students_limits(descriptors, known_server)),
+        listener(student, students_limits(descriptors, server_of_request)),
     )
     await serve(list(zip(listeners, sockets, strict=True)), stop)
 
 
-def rules_of(settings: Settings) -> Rules:
+def access_rules(settings: Settings) -> Rules:
     """What [reclaim] and [lab] say."""
     return Rules(
         limits=settings.reclaim,
@@ -174,7 +174,7 @@ def private(path: Path) -> str:
     return lab_secrets.read(path)
 
 
-def access_of(settings: Settings, cache_s: int = 30) -> HubAccess:
+def make_access(settings: Settings, cache_s: int = 30) -> HubAccess:
     """How the service reaches the hub, and as whom."""
     return HubAccess(
         api_url=settings.hub_api_url,

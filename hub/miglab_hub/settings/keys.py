@@ -66,37 +66,37 @@ def is_named(field: FieldInfo) -> bool:
 
 
 def unknown_keys(
-    model: type[BaseModel], table: Mapping[str, Any], where: str = "", kind: str = ""
+    model: type[BaseModel], table: Mapping[str, Any], prefix: str = "", kind: str = ""
 ) -> Iterator[str]:
     """What is wrong with each key that a file has and its tables have not.
 
     Args:
         model: the table's.
         table: what the file says in it.
-        where: what its keys are called after, such as ``courses.vision.``; empty for the whole.
+        prefix: what its keys are called after, such as ``courses.vision.``; empty for the whole.
         kind: the same with ``NAME`` for each name.
     """
     allowed = keys_of(model)
     for key, value in table.items():
-        here, of_kind = f"{where}{key}", f"{kind}{key}"
+        full_key, of_kind = f"{prefix}{key}", f"{kind}{key}"
         if key not in allowed:
-            yield _explained(model, here, of_kind, key)
+            yield _describe_unknown(model, full_key, of_kind, key)
         elif (inner := table_of(allowed[key])) and isinstance(value, dict):
             if not is_named(allowed[key]):
-                yield from unknown_keys(inner, value, f"{here}.", f"{of_kind}.")
+                yield from unknown_keys(inner, value, f"{full_key}.", f"{of_kind}.")
                 continue
-            for name, named in value.items():
-                if isinstance(named, dict):
-                    yield from unknown_keys(inner, named, f"{here}.{name}.", f"{of_kind}.NAME.")
+            for name, entry in value.items():
+                if isinstance(entry, dict):
+                    yield from unknown_keys(inner, entry, f"{full_key}.{name}.", f"{of_kind}.NAME.")
 
 
-def _explained(model: type[BaseModel], here: str, of_kind: str, key: str) -> str:
+def _describe_unknown(model: type[BaseModel], full_key: str, of_kind: str, key: str) -> str:
     if instead := OLD_NAMES.get(of_kind):
-        return f"{here} is a key of before: {instead}"
+        return f"{full_key} is a key of before: {instead}"
     field = model.model_fields.get(key)
     if field is not None and is_fixed(field):
-        return f"{here} is no setting any more: leave it out (it is {field.default:g})"
-    return f"unknown key {here}; allowed here: {', '.join(keys_of(model))}"
+        return f"{full_key} is no setting any more: leave it out (it is {field.default:g})"
+    return f"unknown key {full_key}; allowed here: {', '.join(keys_of(model))}"
 
 
 # -- the page of the settings ----------------------------------------------------------------------
@@ -130,8 +130,8 @@ def _tables(model: type[BaseModel], above: str = "") -> Iterator[tuple[str, type
     for key in sorted(fields, key=lambda key: key in PoolSettings.model_fields):
         if (table := table_of(fields[key])) is not None:
             name = f"{above}{key}"
-            each = "SHAPE" if name in BY_SHAPE else "NAME"
-            title = f"{name}.{each}" if is_named(fields[key]) else name
+            placeholder = "SHAPE" if name in BY_SHAPE else "NAME"
+            title = f"{name}.{placeholder}" if is_named(fields[key]) else name
             yield title, table
             yield from _tables(table, f"{title}.")
 
@@ -142,8 +142,8 @@ def _values(table: type[BaseModel]) -> dict[str, FieldInfo]:
 
 def _section(title: str, table: type[BaseModel]) -> str:
     """A table; its keys are headings that other pages link to, as `[…](#pool.lease_s)`."""
-    words = " ".join((table.__doc__ or "").split(": ", 1)[1].split())
-    lines = [f"## [{title}]", "", words[0].upper() + words[1:], ""]
+    summary = " ".join((table.__doc__ or "").split(": ", 1)[1].split())
+    lines = [f"## [{title}]", "", summary[0].upper() + summary[1:], ""]
     for key, field in _values(table).items():
         name = f"{title}.{key}"
         lines.append(f"({name})=\n### {name}\n\n{_default(field)}. {field.description}\n")

@@ -7,7 +7,6 @@ tables themselves are in `tables`.
 import os
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,6 +17,7 @@ from miglab_hub.errors import SettingsError
 from miglab_hub.plugins import plugin
 from miglab_hub.settings.keys import unknown_keys
 from miglab_hub.settings.rosters import read_roster
+from miglab_hub.settings.state_folder import StateFolder
 from miglab_hub.settings.tables import (
     OWN_STAFF,
     SHARED_PASSWORD,
@@ -27,9 +27,9 @@ from miglab_hub.settings.tables import (
     Lab,
     Limits,
     ServerSettings,
-    is_this_machines,
+    is_local_only,
     service_origin,
-    who_is_who,
+    unproven_identity,
 )
 from miglab_pool.course_roles import CourseStaff, RoleBook
 from miglab_pool.schedule import Schedule, window
@@ -44,48 +44,6 @@ SCHEDULER = "slurm"
 DOCKER = "unix:///var/run/docker.sock"
 UNKNOWN = "extra_forbidden"  # told by `unknown_keys`, with what is allowed
 OWN_LOGO = Path(__file__).parents[1] / "hub_templates" / "logo.svg"
-
-
-@dataclass(frozen=True)
-class Below:
-    """A path in the state folder."""
-
-    name: str
-
-    def __get__(self, lab: "Settings", _owner: type) -> Path:
-        """The absolute path."""
-        return lab.state / self.name
-
-
-class StateFolder:
-    """The files and folders of a lab, each by the name of what it holds."""
-
-    #: The pool's ledger, and where the pool moves what is old in it.
-    ledger = Below("ledger.sqlite")
-    ledger_archive = Below("ledger-archive.sqlite")
-    #: JupyterHub's database, and the file with which it signs its cookies.
-    hub_database = Below("jupyterhub.sqlite")
-    home_names = Below("home-names.json")
-    cookie_secret = Below("jupyterhub_cookie_secret")
-    #: The backups that the lab makes by itself, before an upgrade changes the ledger.
-    backups = Below("backups")
-    #: What `./lab up` holds for as long as it runs; and what makes a second pool service stop.
-    lab_lock = Below("lab.lock")
-    pool_lock = Below("pool.lock")
-    #: By which the spawner proves itself to the pool, the service and `miglab roster` to the hub.
-    pool_secret = Below("pool.secret")
-    service_token = Below("service.token")
-    roster_token = Below("roster.token")
-    #: By which the hub proves itself to the proxy, in a folder of its own: a proxy in a container
-    #: is given that and no other secret.
-    proxy_token = Below("proxy/proxy.token")
-    #: Where a running lab says the port that ``--port`` gave it.
-    port_file = Below("port")
-    #: The passwords of the embedded default, a line ``role password`` each.
-    passwords = Below("passwords")
-    #: The logs of proxy, hub and pool; the homes of local students.
-    logs = Below("logs")
-    homes = Below("homes")
 
 
 class Settings(StateFolder, PoolSettings):
@@ -140,11 +98,11 @@ class Settings(StateFolder, PoolSettings):
 
     @model_validator(mode="after")
     def _a_trial_stays_on_this_machine(self) -> Self:
-        if is_this_machines(self.lab):
+        if is_local_only(self.lab):
             return self
         is_shared = self.authentication.class_ == SHARED_PASSWORD
         if is_shared and not self.accept_risk.anyone_can_be_any_student:
-            raise ValueError(who_is_who(SHARED_PASSWORD))
+            raise ValueError(unproven_identity(SHARED_PASSWORD))
         if self.servers.spawner == "local" and not self.accept_risk.students_can_read_secrets:
             raise ValueError(
                 'other machines reach this lab, and with servers.spawner = "local" every student '
@@ -223,8 +181,8 @@ class Settings(StateFolder, PoolSettings):
     @property
     def notebooks(self) -> Path:
         """The notebooks that local students get copies of."""
-        own = self.servers.notebooks
-        return self.folder / own if own else self.state / "notebooks"
+        folder = self.servers.notebooks
+        return self.folder / folder if folder else self.state / "notebooks"
 
     # Who listens where.
 
@@ -236,8 +194,8 @@ class Settings(StateFolder, PoolSettings):
     @property
     def public_url(self) -> str:
         """What people open."""
-        own = self.lab.subdomain_host
-        return f"{own}{self.lab.base_url}" if own else self.bind_url
+        origin = self.lab.subdomain_host
+        return f"{origin}{self.lab.base_url}" if origin else self.bind_url
 
     @property
     def bind_url(self) -> str:
@@ -316,12 +274,12 @@ class Settings(StateFolder, PoolSettings):
     @property
     def notices(self) -> tuple[str, ...]:
         """What every page says about this lab."""
-        said = []
+        notices = []
         if self.has_simulated_gpus:
-            said.append("simulated GPUs")
+            notices.append("simulated GPUs")
         if self.servers.spawner == "local":
-            said.append("no isolation: trial only")
-        return tuple(said)
+            notices.append("no isolation: trial only")
+        return tuple(notices)
 
     @property
     def pool_url(self) -> str:
@@ -332,8 +290,10 @@ class Settings(StateFolder, PoolSettings):
     def teachers(self) -> set[str]:
         """The instructors and assistants of all courses, by lab.toml and rosters."""
         courses = self.courses.values()
-        named = {name for course in courses for name in (*course.instructors, *course.assistants)}
-        return named | set(self.authentication.instructors)
+        teachers = {
+            name for course in courses for name in (*course.instructors, *course.assistants)
+        }
+        return teachers | set(self.authentication.instructors)
 
     def role_book(self) -> RoleBook:
         """The courses and who teaches them, for the pool service."""
@@ -372,23 +332,23 @@ def load(
     """
     file = (path or Path(environ.get(ENV_CONFIG) or "lab.toml")).absolute()
     table = _read(file)
-    given = {
+    start_facts = {
         "file": file,
         "bridge": environ.get(ENV_BRIDGE) or "127.0.0.1",
         "docker_url": environ.get(ENV_DOCKER) or DOCKER,
     }
     if port := environ.get(ENV_PORT):
-        return _build(_at_port(table, port), given)
-    settings = _build(table, given)
-    left = _left_by_up(settings.port_file) if running else []
-    if not left:
+        return _build_settings(_at_port(table, port), start_facts)
+    settings = _build_settings(table, start_facts)
+    port_entries = _read_port_file(settings.port_file) if running else []
+    if not port_entries:
         return settings
-    if left[1:]:
-        given["bridge"] = left[1]
-    return _build(_at_port(table, left[0]), given)
+    if port_entries[1:]:
+        start_facts["bridge"] = port_entries[1]
+    return _build_settings(_at_port(table, port_entries[0]), start_facts)
 
 
-def _left_by_up(file: Path) -> list[str]:
+def _read_port_file(file: Path) -> list[str]:
     """Port and bridge of a running lab; nothing if none runs, or another account's does."""
     try:
         return file.read_text(encoding="utf-8").split()
@@ -423,8 +383,8 @@ def _check_scheduler(file: Path, table: Mapping[str, Any]) -> None:
         )
 
 
-def _build(table: dict[str, Any], given: Mapping[str, Any]) -> Settings:
-    file = given["file"]
+def _build_settings(table: dict[str, Any], start_facts: Mapping[str, Any]) -> Settings:
+    file = start_facts["file"]
     _check_scheduler(file, table)
     testing = table.get("testing", {})
     if not isinstance(testing, dict) or not all(isinstance(of, dict) for of in testing.values()):
@@ -435,17 +395,19 @@ def _build(table: dict[str, Any], given: Mapping[str, Any]) -> Settings:
         if isinstance(table.setdefault(name, {}), dict):  # else the model says what is wrong
             table[name] = table[name] | values
     try:
-        settings = settings_model().model_validate({**table, **given})
+        settings = settings_model().model_validate({**table, **start_facts})
     except ValidationError as error:
-        problems = [dict(each) for each in error.errors()]
-        wrong += [_explain(each) for each in problems if each["type"] != UNKNOWN]
-        wrong = wrong or [_explain(each) for each in problems]  # an unknown key of [testing]
+        problems = [dict(problem) for problem in error.errors()]
+        wrong += [_describe_problem(problem) for problem in problems if problem["type"] != UNKNOWN]
+        wrong = wrong or [
+            _describe_problem(problem) for problem in problems
+        ]  # an unknown key of [testing]
     if wrong:
-        raise SettingsError("\n".join(f"{file}: {each}" for each in wrong))
-    if testing and not is_this_machines(settings.lab):
+        raise SettingsError("\n".join(f"{file}: {line}" for line in wrong))
+    if testing and not is_local_only(settings.lab):
         raise SettingsError(f"{file}: [testing] is for tests on this machine alone: leave it out")
     courses = {
-        name: _enrolled(course, settings.folder) if course.roster else course
+        name: _with_roster(course, settings.folder) if course.roster else course
         for name, course in settings.courses.items()
     }
     if settings.authentication.class_ != SHARED_PASSWORD:
@@ -474,7 +436,7 @@ def _refuse_own_staff(
                 )
 
 
-def _enrolled(course: Course, folder: Path) -> Course:
+def _with_roster(course: Course, folder: Path) -> Course:
     """The course with the people of its roster beside those of lab.toml."""
     roster = read_roster(folder / course.roster)
     people = {
@@ -490,13 +452,13 @@ def _hub_names(names: Iterable[str]) -> frozenset[str]:
     return frozenset(form for name in names for form in (name, name.lower()))
 
 
-def _explain(problem: Mapping[str, Any]) -> str:
+def _describe_problem(problem: Mapping[str, Any]) -> str:
     key = ".".join(str(part) for part in problem["loc"] if part != "[key]")
-    where = f"{key}: " if key else ""
+    prefix = f"{key}: " if key else ""
     if problem["type"] == "value_error":  # our own: it says what was given
-        return f"{where}{problem['ctx']['error']}"
-    shown = "" if problem["type"] == "missing" else f" (it is {problem['input']!r:.60})"
-    return f"{where}{problem['msg']}{shown}"
+        return f"{prefix}{problem['ctx']['error']}"
+    suffix = "" if problem["type"] == "missing" else f" (it is {problem['input']!r:.60})"
+    return f"{prefix}{problem['msg']}{suffix}"
 
 
 def _host(name: str) -> str:

@@ -44,7 +44,7 @@ class Roster:
     students: tuple[str, ...] = ()
     assistants: tuple[str, ...] = ()
     instructors: tuple[str, ...] = ()
-    left_aside: tuple[str, ...] = ()
+    unread_columns: tuple[str, ...] = ()
 
 
 def read_roster(file: Path) -> Roster:
@@ -74,23 +74,28 @@ def parse_roster(raw: bytes, file: str) -> Roster:
     Raises:
         RosterError: what makes no sense, line by line.
     """
-    text = _decoded(raw, file)
+    text = _decode(raw, file)
     rows = _rows(text, file)
     line, head = next(rows, (1, []))
     user, role = _columns(head, f"{file}, line {line}")
     people, faults = _people(rows, user, role)
     if faults:
-        told = [f"{file}, line {line}: {fault}" for line, fault in faults[:MOST_FAULTS]]
-        more = len(faults) - MOST_FAULTS
-        raise RosterError("\n".join([*told, *([f"{file}: and {more} more"] if more > 0 else [])]))
+        messages = [f"{file}, line {line}: {fault}" for line, fault in faults[:MOST_FAULTS]]
+        further_faults = len(faults) - MOST_FAULTS
+        raise RosterError(
+            "\n".join(
+                [*messages, *([f"{file}: and {further_faults} more"] if further_faults > 0 else [])]
+            )
+        )
     students, assistants, instructors = (
-        tuple(name for name, place in people.items() if place is one) for one in RosterRole
+        tuple(name for name, place in people.items() if place is wanted_role)
+        for wanted_role in RosterRole
     )
-    left_aside = tuple(name for at, name in enumerate(head) if name and at not in (user, role))
-    return Roster(students, assistants, instructors, left_aside)
+    unread_columns = tuple(name for at, name in enumerate(head) if name and at not in (user, role))
+    return Roster(students, assistants, instructors, unread_columns)
 
 
-def _decoded(raw: bytes, file: str) -> str:
+def _decode(raw: bytes, file: str) -> str:
     if raw.startswith(UTF16):
         raise RosterError(f"{file}: is UTF-16 (Excel's “Unicode text”). {SAVE_AS}")
     try:
@@ -98,8 +103,8 @@ def _decoded(raw: bytes, file: str) -> str:
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         read = raw[error.start - 10 if error.start > 10 else 0 : error.start + 10]
-        shown = read.decode("latin-1").splitlines()
-        near = next((part for part in shown if not part.isascii()), "")
+        nearby_lines = read.decode("latin-1").splitlines()
+        near = next((part for part in nearby_lines if not part.isascii()), "")
         raise RosterError(
             f"{file}, line {line}: byte 0x{raw[error.start]:02x} is not UTF-8; in Latin-1, the "
             f"text there is {near.strip()!r}. {SAVE_AS}"
@@ -123,14 +128,14 @@ def _rows(text: str, file: str) -> Iterator[tuple[int, list[str]]]:
             yield line, [cell.strip() for cell in row]
 
 
-def _columns(head: Sequence[str], where: str) -> tuple[int, int | None]:
+def _columns(head: Sequence[str], place: str) -> tuple[int, int | None]:
     names = [name.lower() for name in head]
     users = [at for at, name in enumerate(names) if name in USER_COLUMNS]
     if len(users) != 1 or names.count(ROLE_COLUMN) > 1:
-        shown = ", ".join(head) or "nothing"
+        columns = ", ".join(head) or "nothing"
         raise RosterError(
-            f"{where}: the first line must name the columns, with one `user` and at most one "
-            f"`role`; it reads: {shown:.200}"
+            f"{place}: the first line must name the columns, with one `user` and at most one "
+            f"`role`; it reads: {columns:.200}"
         )
     return users[0], names.index(ROLE_COLUMN) if ROLE_COLUMN in names else None
 
@@ -143,19 +148,19 @@ def _people(
     To the hub ``Ada`` and ``ada`` are one user.
     """
     people: dict[str, RosterRole] = {}
-    seen: dict[str, int] = {}
+    line_of: dict[str, int] = {}
     faults: list[Fault] = []
     for line, row in rows:
         name = _cell(row, user)
-        named = _cell(row, role).lower() or RosterRole.STUDENT
-        fault = _fault(name, named)
-        if not fault and (first := seen.get(name.lower())):
+        role_name = _cell(row, role).lower() or RosterRole.STUDENT
+        fault = _fault(name, role_name)
+        if not fault and (first := line_of.get(name.lower())):
             fault = f"{name!r} is already on line {first}: delete one of the two lines"
         if fault:
             faults.append((line, fault))
             continue
-        seen[name.lower()] = line
-        people[name] = RosterRole(named)
+        line_of[name.lower()] = line
+        people[name] = RosterRole(role_name)
     return people, faults
 
 

@@ -287,11 +287,11 @@ class Authentication(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _own_staff(cls, given: Any) -> Any:
+    def _add_own_staff(cls, table: Any) -> Any:
         """The accounts whose passwords the lab itself makes; an outside one has none of them."""
-        if isinstance(given, dict) and given.get("class", SHARED_PASSWORD) == SHARED_PASSWORD:
-            return {"admins": OWN_STAFF[:1], "instructors": OWN_STAFF[1:], **given}
-        return given
+        if isinstance(table, dict) and table.get("class", SHARED_PASSWORD) == SHARED_PASSWORD:
+            return {"admins": OWN_STAFF[:1], "instructors": OWN_STAFF[1:], **table}
+        return table
 
     @property
     def manages_groups(self) -> bool:
@@ -328,7 +328,7 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def who_is_who(class_: str) -> str:
+def unproven_identity(class_: str) -> str:
     """Why an authenticator that does not check who signs in is for this machine alone."""
     return (
         f'other machines reach this lab, and with authentication.class "{class_}" every student '
@@ -337,7 +337,7 @@ def who_is_who(class_: str) -> str:
     )
 
 
-def is_this_machines(lab: Lab) -> bool:
+def is_local_only(lab: Lab) -> bool:
     """Whether only this machine reaches the lab; a public domain means a front end before it."""
     name = urlsplit(lab.subdomain_host).hostname or "localhost"
     return is_loopback(lab.host) and f".{name}".endswith(OWN_NAMES)

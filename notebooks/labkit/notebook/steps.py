@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -203,21 +204,40 @@ def together(
     refuse_arguments("together", function, arguments)
     read_value = reader(value)
     run = partial(ranks_async, function, n=n, on=on, share_device=share_device, arguments=arguments)
-    name, first = name_of(function), next(iter(spots), "")
-    runs: list[RankResults] = []  # the last one; the first step runs the function anew
+    shared_run = _SharedRun(run, name_of(function), next(iter(spots), ""), link)
 
     def step(label: str, x: float) -> MeasuringStep:
         async def read(_: Report) -> Point:
-            if label == first or not runs:
-                runs[:] = [await run()]
-            record = _record_of(runs[0], name, label, link)
-            base = read_value(_record_of(runs[0], name, first, link)) if relative else 1.0
+            record = await shared_run.record(label)
+            base = read_value(shared_run.first_record()) if relative else 1.0
             group = (series or {}).get(label, "")
             return Point(x, label, read_value(record) / base, (record,), series=group)
 
-        return MeasuringStep(label, read, seconds if label == first else 0.0)
+        return MeasuringStep(label, read, seconds if label == shared_run.first_label else 0.0)
 
     return tuple(step(label, x) for label, x in spots.items())
+
+
+@dataclass
+class _SharedRun:
+    """One run of a function that gives the results of all labels; the first label runs it."""
+
+    run: Callable[[], Awaitable[RankResults]]
+    function_name: str
+    first_label: str
+    link: str | None
+    _results: RankResults | None = None
+
+    async def record(self, label: str) -> Measurement:
+        """Return the record of a label, after the run that it needs."""
+        if label == self.first_label or self._results is None:
+            self._results = await self.run()
+        return _record_of(self._results, self.function_name, label, self.link)
+
+    def first_record(self) -> Measurement:
+        """Return the first label's record of the last run, which `record` has made."""
+        assert self._results is not None
+        return _record_of(self._results, self.function_name, self.first_label, self.link)
 
 
 def _numbered_spots(spots: Mapping[str, float] | Sequence[str]) -> Mapping[str, float]:

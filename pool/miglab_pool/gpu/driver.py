@@ -56,8 +56,8 @@ UNCUT_IN_USE = (
 
 
 @dataclass(frozen=True)
-class Remembered:
-    """What a driver leaves to the next one, by GPU: its own calls may hang for ever.
+class DriverMemory:
+    """What one driver object learnt about the GPUs, for its successor, should its calls hang.
 
     Attributes:
         xids: the Xid faults seen; None for a GPU that tells none.
@@ -78,29 +78,29 @@ class Driver:
         uuids: of the GPUs in use here.
     """
 
-    longest_call_s, is_hung = 0.0, False  # nobody watches its calls: see watched.py
+    longest_call_s, is_hung = 0.0, False  # its calls are not watched: see watched.py
 
     def __init__(
         self,
         nvml: Any,
         gpu_uuids: Sequence[str] | None = None,
-        remembered: Remembered | None = None,
+        memory: DriverMemory | None = None,
     ) -> None:
         """Open NVML.  A listed GPU that fails is no error: each later call about it says so.
 
         Args:
             nvml: the module ``pynvml`` or a ``SimulatedNvml``.
             gpu_uuids: the GPUs to use, no other is touched; None = all that answer.
-            remembered: what drivers before it left, to which it adds.
+            memory: what earlier drivers learnt, to which this one adds.
 
         Raises:
             GpuError: there is no driver, or a listed GPU is not on this host.
         """
-        remembered = remembered or Remembered()
+        memory = memory or DriverMemory()
         self.simulated: bool = getattr(nvml, "simulated", False)
         self._nvml = nvml
         self._infos: dict[str, GpuInfo] = {}  # what a GPU is; its mode and index are asked anew
-        self._handles = GpuHandles(nvml, remembered.pci_ids)
+        self._handles = GpuHandles(nvml, memory.pci_ids)
         call("open NVML", nvml.nvmlInit)
         try:
             self.uuids = tuple(gpu_uuids) if gpu_uuids is not None else self._all_uuids()
@@ -108,7 +108,7 @@ class Driver:
         except GpuError:
             call("close NVML", nvml.nvmlShutdown)
             raise
-        self._xids = XidWatch(nvml, remembered.xids)
+        self._xids = XidWatch(nvml, memory.xids)
         self._activity = ActivityWatch(nvml)
         self._computes = ComputeInstances(nvml)
 
@@ -131,9 +131,9 @@ class Driver:
         """
         task = f"read the MIG mode of {gpu_uuid}"
         try:
-            with self._handles.opened(gpu_uuid) as gpu:
+            with self._handles.open_gpu(gpu_uuid) as gpu:
                 index = call(f"read the index of {gpu_uuid}", self._nvml.nvmlDeviceGetIndex, gpu)
-                info = replace(self._info_of(gpu, gpu_uuid), index=index)
+                info = replace(self._read_info_once(gpu, gpu_uuid), index=index)
                 mode = read(task, self._nvml.nvmlDeviceGetMigMode, gpu)
         except GpuLost:
             if gpu_uuid not in self._infos:
@@ -153,14 +153,14 @@ class Driver:
         to a walk over MIG devices.  That walk alone shows one whose profile NVML does not list.
         """
         readings: list[SliceReading] = []
-        with self._handles.opened(gpu_uuid) as gpu:
+        with self._handles.open_gpu(gpu_uuid) as gpu:
             uuids = self._mig_uuids(gpu, gpu_uuid)
-            geometry = self._info_of(gpu, gpu_uuid).geometry
+            geometry = self._read_info_once(gpu, gpu_uuid).geometry
             for profile in geometry.profiles:
                 for instance in gpu_instances(self._nvml, gpu, profile, gpu_uuid):
                     readings += self._readings(gpu_uuid, profile, instance, uuids)
             gi_ids = {gi_id for gi_id, _ in uuids} - {reading.gi_id for reading in readings}
-            for profile, instance in self._unlisted(gpu, gpu_uuid, geometry, gi_ids):
+            for profile, instance in self._unlisted_instances(gpu, gpu_uuid, geometry, gi_ids):
                 readings += self._readings(gpu_uuid, profile, instance, uuids)
         return sorted(readings, key=lambda reading: (reading.placement, reading.ci_id or 0))
 
@@ -176,7 +176,7 @@ class Driver:
                 again, or, where even that fails, left to be found by ``slices``.
         """
         slice_name = f"{profile.name} at {placement} on {gpu_uuid}"
-        with self._handles.opened(gpu_uuid) as gpu:
+        with self._handles.open_gpu(gpu_uuid) as gpu:
             instance = self._create_instance(gpu, profile, placement, slice_name)
             try:
                 self._computes.create_full(instance, profile, slice_name)
@@ -199,12 +199,12 @@ class Driver:
         with contextlib.suppress(GpuError):  # what cannot be freed is not what is to be destroyed
             self._activity.forget(gpu_uuid, gi_id)
         self._xids.forget(gpu_uuid, gi_id)
-        with self._handles.opened(gpu_uuid) as gpu:
-            geometry = self._info_of(gpu, gpu_uuid).geometry
+        with self._handles.open_gpu(gpu_uuid) as gpu:
+            geometry = self._read_info_once(gpu, gpu_uuid).geometry
             with contextlib.suppress(NotFound):
                 task, find = f"find {slice_name}", nvml.nvmlDeviceGetGpuInstanceById
                 instance = call(task, find, gpu, gi_id)
-                self._empty(geometry, instance, slice_name)
+                self._destroy_compute_instances(geometry, instance, slice_name)
                 call(f"destroy all of {slice_name}", nvml.nvmlGpuInstanceDestroy, instance)
             if gi_id in list_gi_ids(nvml, gpu, geometry, gpu_uuid):
                 raise StillThere(
@@ -223,10 +223,14 @@ class Driver:
             gone.
         """
         usages = {reading: Usage(None, None) for reading in slices if reading.ci_id is None}
-        readable = {(one.gi_id, one.ci_id): one for one in slices if one.ci_id is not None}
+        readable = {
+            (reading.gi_id, reading.ci_id): reading
+            for reading in slices
+            if reading.ci_id is not None
+        }
         if not readable:
             return usages
-        with self._handles.opened(gpu_uuid) as gpu:
+        with self._handles.open_gpu(gpu_uuid) as gpu:
             for gi_id, ci_id, device in mig_devices(self._nvml, gpu, gpu_uuid):
                 if (gi_id, ci_id) in readable:
                     usages[readable[gi_id, ci_id]] = self._usage(gpu, gpu_uuid, gi_id, device)
@@ -241,7 +245,7 @@ class Driver:
 
     def gpu_usage(self, gpu_uuid: str) -> Usage:
         """Memory, processes and activity of a whole GPU."""
-        with self._handles.opened(gpu_uuid) as gpu:
+        with self._handles.open_gpu(gpu_uuid) as gpu:
             usage = read_usage(self._nvml, gpu, gpu_uuid)
             return replace(usage, activity_pct=self._activity.of_gpu(gpu, gpu_uuid))
 
@@ -264,7 +268,7 @@ class Driver:
     # -- GPUs ---------------------------------------------------------------------------------
 
     def _all_uuids(self) -> tuple[str, ...]:
-        """Of the GPUs that answer; what is wrong with another need not be said here."""
+        """The UUIDs of the GPUs that answer; one that does not is left out."""
         uuids = []
         for index in range(call("count the GPUs", self._nvml.nvmlDeviceGetCount)):
             with contextlib.suppress(GpuError):
@@ -275,7 +279,7 @@ class Driver:
     def _check_listed(self) -> None:
         for uuid in self.uuids:
             try:
-                with self._handles.opened(uuid):
+                with self._handles.open_gpu(uuid):
                     pass
             except NotFound as error:
                 present = ", ".join(self._all_uuids()) or "none"
@@ -285,8 +289,8 @@ class Driver:
             except GpuError:
                 continue  # it may well be there: each call about it says what is wrong
 
-    def _info_of(self, gpu: Any, gpu_uuid: str) -> GpuInfo:
-        """What a GPU is, asked once, without its mode."""
+    def _read_info_once(self, gpu: Any, gpu_uuid: str) -> GpuInfo:
+        """A GPU's facts without its MIG mode, read once and then cached."""
         if gpu_uuid not in self._infos:
             nvml = self._nvml
             index = call(f"read the index of {gpu_uuid}", nvml.nvmlDeviceGetIndex, gpu)
@@ -325,7 +329,7 @@ class Driver:
         placement = Placement(info.placement.start, info.placement.size)
         computes: list[int | None] = [
             call(f"read {slice_name}", self._nvml.nvmlComputeInstanceGetInfo, compute).id
-            for compute in self._computes.of(instance, profile, slice_name)
+            for compute in self._computes.handles(instance, profile, slice_name)
         ]
         return [
             SliceReading(
@@ -339,10 +343,10 @@ class Driver:
             for ci_id in computes or [None]
         ]
 
-    def _unlisted(
+    def _unlisted_instances(
         self, gpu: Any, gpu_uuid: str, geometry: Geometry, gi_ids: Iterable[int]
     ) -> Iterator[tuple[Profile, Any]]:
-        """Of GPU instances with these ids those of a profile that the GPU does not list."""
+        """Yield those GPU instances with these ids whose profile the GPU does not list."""
         nvml = self._nvml
         for gi_id in gi_ids:
             task = f"find slice {gi_id} on {gpu_uuid}"
@@ -352,10 +356,12 @@ class Driver:
                 if info.profileId not in geometry.by_id:
                     yield profile_of(geometry, info), instance
 
-    def _empty(self, geometry: Geometry, instance: Any, slice_name: str) -> None:
+    def _destroy_compute_instances(
+        self, geometry: Geometry, instance: Any, slice_name: str
+    ) -> None:
         """Destroy the compute instances of a GPU instance; one that is already gone is fine."""
         info = call(f"read {slice_name}", self._nvml.nvmlGpuInstanceGetInfo, instance)
-        for compute in self._computes.of(instance, profile_of(geometry, info), slice_name):
+        for compute in self._computes.handles(instance, profile_of(geometry, info), slice_name):
             with contextlib.suppress(NotFound):
                 task = f"destroy the compute instance of {slice_name}"
                 call(task, self._nvml.nvmlComputeInstanceDestroy, compute)

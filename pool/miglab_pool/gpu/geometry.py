@@ -110,15 +110,15 @@ class Geometry:
 
     @cached_property
     def placements(self) -> dict[str, tuple[tuple[int, "Placed"], ...]]:
-        """Each profile's places on an empty GPU with their `Placed.bits`, highest start first."""
+        """By profile, its placements on an empty GPU and their bits, highest start first."""
         return {
-            profile.name: tuple((item.bits, item) for item in _placed(profile))
+            profile.name: tuple((option.bits, option) for option in _all_placements(profile))
             for profile in self.profiles
         }
 
     @cached_property
     def packing_order(self) -> dict[str, tuple[int, int, bool]]:
-        """By profile, what is packed first has the least: the large, then what has few places."""
+        """By profile, its sort key for packing: large ones first, then those with few starts."""
         return {
             profile.name: (-profile.size, len(profile.starts), profile.is_plain)
             for profile in self.profiles
@@ -142,30 +142,30 @@ class Placed:
         return bits
 
 
-def _placed(profile: Profile) -> list[Placed]:
+def _all_placements(profile: Profile) -> list[Placed]:
     placements = sorted(profile.placements, reverse=True)
     return [Placed(profile, placement) for placement in placements]
 
 
-def occupied_mask(placed: Iterable[Placed]) -> int:
+def occupied_mask(placed_slices: Iterable[Placed]) -> int:
     """The memory slices taken, as bits."""
     mask = 0
-    for item in placed:
-        mask |= item.placement.mask
+    for placed_slice in placed_slices:
+        mask |= placed_slice.placement.mask
     return mask
 
 
-def occupied_bits(placed: Iterable[Placed]) -> int:
+def occupied_bits(placed_slices: Iterable[Placed]) -> int:
     """All that is taken of a GPU, as `Placed.bits`."""
     bits = 0
-    for item in placed:
-        bits |= item.bits
+    for placed_slice in placed_slices:
+        bits |= placed_slice.bits
     return bits
 
 
 @lru_cache(maxsize=256)
 def without_placements(geometry: Geometry, closed: frozenset[object]) -> Geometry:
-    """A GPU as it may be cut while some placements are closed.
+    """Return the geometry that is left of a GPU while some placements are closed.
 
     Args:
         geometry: how it can be cut.
@@ -180,19 +180,21 @@ def without_placements(geometry: Geometry, closed: frozenset[object]) -> Geometr
     return Geometry(geometry.memory_slices, tuple(profiles))
 
 
-def legal_placements(profile: Profile, placed: Iterable[Placed]) -> list[Placement]:
-    """Where ``profile`` can still be created beside ``placed``, lowest start first."""
-    taken = occupied_bits(placed)
+def legal_placements(profile: Profile, placed_slices: Iterable[Placed]) -> list[Placement]:
+    """Where ``profile`` can still be created beside ``placed_slices``, lowest start first."""
+    occupied = occupied_bits(placed_slices)
     return [
-        placement for placement in profile.placements if not Placed(profile, placement).bits & taken
+        placement
+        for placement in profile.placements
+        if not Placed(profile, placement).bits & occupied
     ]
 
 
 # -- media engines --------------------------------------------------------------------------------
 
 
-class _Kind(NamedTuple):
-    """Who takes one kind of engine: profiles that take all of it, and profiles that share it."""
+class _EngineKind(NamedTuple):
+    """One kind of engine: the profiles that take all of its engines, and those that share them."""
 
     shift: int
     takers: frozenset[str]
@@ -214,11 +216,11 @@ def with_engines(profiles: Sequence[tuple[Profile, Engines]]) -> tuple[Profile, 
         ``max_count`` of a profile needs, that kind is left out of account.  A profile that a GPU
         holds only once, though no engine says why, takes a bit of its own.
     """
-    kinds = [_kind(profiles, number) for number in range(len(Engines._fields))]
+    kinds = [_engine_kind(profiles, number) for number in range(len(Engines._fields))]
     return tuple(_with_bits(profile, number, kinds) for number, (profile, _) in enumerate(profiles))
 
 
-def _kind(profiles: Sequence[tuple[Profile, Engines]], number: int) -> _Kind:
+def _engine_kind(profiles: Sequence[tuple[Profile, Engines]], number: int) -> _EngineKind:
     total = max((engines[number] for _, engines in profiles), default=0)
     size = max((profile.size for profile, _ in profiles), default=0)
     counts = {p: engines[number] for p, engines in profiles if engines[number] and p.size < size}
@@ -226,10 +228,10 @@ def _kind(profiles: Sequence[tuple[Profile, Engines]], number: int) -> _Kind:
     is_believable = all(profile.max_count * count <= total for profile, count in counts.items())
     takers = {p.name for p, count in counts.items() if is_believable and count + fewest > total}
     sharers = {profile.name for profile in counts} - takers if takers else set()
-    return _Kind(FIELD * (number + 1), frozenset(takers), frozenset(sharers))
+    return _EngineKind(FIELD * (number + 1), frozenset(takers), frozenset(sharers))
 
 
-def _with_bits(profile: Profile, number: int, kinds: Sequence[_Kind]) -> Profile:
+def _with_bits(profile: Profile, number: int, kinds: Sequence[_EngineKind]) -> Profile:
     bits = sum(((1 << FIELD) - 1) << kind.shift for kind in kinds if profile.name in kind.takers)
     shifts = tuple(kind.shift for kind in kinds if profile.name in kind.sharers)
     if profile.max_count == 1 < len(profile.starts) and not bits:

@@ -71,8 +71,8 @@ class GpuHandles:
         self._handles: dict[str, Any] = {}
 
     @contextmanager
-    def opened(self, gpu_uuid: str) -> Iterator[Any]:
-        """The GPU's handle, for calls about it; forgotten if one of them says that it is no good.
+    def open_gpu(self, gpu_uuid: str) -> Iterator[Any]:
+        """Yield the GPU's handle for calls; drop it from the cache if one finds it stale.
 
         Raises:
             GpuError: the GPU cannot be opened.
@@ -87,7 +87,7 @@ class GpuHandles:
             raise
 
     def _look_up(self, gpu_uuid: str) -> Any:
-        handle = self._at_pci_id(gpu_uuid)
+        handle = self._open_at_pci_id(gpu_uuid)
         if handle is not None:
             return handle
         handle = call(f"open GPU {gpu_uuid}", self._nvml.nvmlDeviceGetHandleByUUID, gpu_uuid)
@@ -96,8 +96,8 @@ class GpuHandles:
             self._pci_ids[gpu_uuid] = call(task, self._nvml.nvmlDeviceGetPciInfo_v3, handle).busId
         return handle
 
-    def _at_pci_id(self, gpu_uuid: str) -> Any | None:
-        """The GPU where it was found before; None if that is not known, or another is there now."""
+    def _open_at_pci_id(self, gpu_uuid: str) -> Any | None:
+        """Open the GPU at its last known PCI id; None if another GPU, or none, is there now."""
         pci_id = self._pci_ids.get(gpu_uuid)
         if pci_id is None:
             return None

@@ -53,7 +53,7 @@ Key = tuple[str, int | None]  # a GPU's UUID and a GPU-instance id; None for the
 
 
 class XidWatch:
-    """Collects Xid faults of the GPUs it was asked about, from the time it was first asked.
+    """Collects the Xid faults of GPUs, for each from the first call about it.
 
     Each GPU has an event set of its own: reading one never asks another GPU anything.
 
@@ -62,34 +62,34 @@ class XidWatch:
         seen: the faults seen so far, by GPU, to which it adds; None for a GPU that tells none.
     """
 
-    def __init__(self, nvml: Any, seen: dict[str, deque[Xid] | None] | None = None) -> None:
+    def __init__(self, nvml: Any, faults: dict[str, deque[Xid] | None] | None = None) -> None:
         self._nvml = nvml
         self._events: dict[str, Any] = {}
-        self._seen = {} if seen is None else seen
+        self._faults = {} if faults is None else faults
 
     def xids(self, gpu: Any, gpu_uuid: str) -> tuple[Xid, ...] | None:
         """Faults of the GPU so far, oldest first; None if it does not report them (now)."""
         if gpu_uuid not in self._events:
             self._events[gpu_uuid] = self._watch(gpu)
             if self._events[gpu_uuid] is None:
-                self._seen.setdefault(gpu_uuid, None)
-            elif self._seen.get(gpu_uuid) is None:
-                self._seen[gpu_uuid] = deque(maxlen=MOST_XIDS_KEPT)
-        return self.known(gpu_uuid) if self._drain(gpu_uuid) else None
+                self._faults.setdefault(gpu_uuid, None)
+            elif self._faults.get(gpu_uuid) is None:
+                self._faults[gpu_uuid] = deque(maxlen=MOST_XIDS_KEPT)
+        return self.faults_so_far(gpu_uuid) if self._drain(gpu_uuid) else None
 
     def forget(self, gpu_uuid: str, gi_id: int) -> None:
-        """The slice is about to go, and another may get its id: its faults name none any more."""
+        """Detach a slice's faults from its id, which another slice may get once it is destroyed."""
         if self._events.get(gpu_uuid) is not None:
             with contextlib.suppress(GpuError):
                 self._drain(gpu_uuid)
-        xids = self._seen.get(gpu_uuid) or deque()
-        for place, xid in enumerate(xids):
-            xids[place] = Xid(xid.number) if xid.gi_id == gi_id else xid
+        xids = self._faults.get(gpu_uuid) or deque()
+        for position, xid in enumerate(xids):
+            xids[position] = Xid(xid.number) if xid.gi_id == gi_id else xid
 
-    def known(self, gpu_uuid: str) -> tuple[Xid, ...] | None:
-        """What has been seen of a GPU that cannot be asked any more."""
-        seen = self._seen.get(gpu_uuid)
-        return None if seen is None else tuple(seen)
+    def faults_so_far(self, gpu_uuid: str) -> tuple[Xid, ...] | None:
+        """The faults recorded so far, without asking the GPU; None if it does not report any."""
+        faults = self._faults.get(gpu_uuid)
+        return None if faults is None else tuple(faults)
 
     def close(self) -> None:
         """Give the event sets back."""
@@ -98,13 +98,13 @@ class XidWatch:
                 call("close the event set", self._nvml.nvmlEventSetFree, events)
         self._events.clear()
 
-    def _give_back(self, gpu_uuid: str) -> None:
+    def _free_event_set(self, gpu_uuid: str) -> None:
         events = self._events.pop(gpu_uuid)
         with contextlib.suppress(GpuError):
             call("close the event set", self._nvml.nvmlEventSetFree, events)
 
     def _watch(self, gpu: Any) -> Any:
-        """An event set that hears of this GPU's faults; None if it tells none."""
+        """Register an event set for the GPU's faults; None if the GPU does not report them."""
         events = read("open an event set", self._nvml.nvmlEventSetCreate)
         if events is None:
             return None
@@ -122,36 +122,36 @@ class XidWatch:
         return events
 
     def _drain(self, gpu_uuid: str) -> bool:
-        """Take what has come; False if the wait fails as no wait should, which says nothing.
+        """Record all pending events; False if the wait failed, so that nothing is known.
 
         Raises:
             GpuLost: NVML says so in answer to the wait.
         """
-        events, seen = self._events[gpu_uuid], self._seen[gpu_uuid]
-        while events is not None and seen is not None:
-            what = f"wait for Xid faults of {gpu_uuid}"
+        events, faults = self._events[gpu_uuid], self._faults[gpu_uuid]
+        while events is not None and faults is not None:
+            task = f"wait for Xid faults of {gpu_uuid}"
             try:
-                event = call(what, self._nvml.nvmlEventSetWait_v2, events, 0)
+                event = call(task, self._nvml.nvmlEventSetWait_v2, events, 0)
             except GpuError as error:
                 if error.code == pynvml.NVML_ERROR_TIMEOUT:
                     return True
-                self._give_back(gpu_uuid)  # the next look opens another
+                self._free_event_set(gpu_uuid)  # the next look opens another
                 if isinstance(error, GpuLost):
                     raise
                 return False
-            seen.append(xid_of(event))
+            faults.append(xid_of(event))
         return True
 
 
 def read_health(nvml: Any, watch: XidWatch, handles: GpuHandles, gpu_uuid: str) -> Health:
     """How the GPU is.  A lost GPU, or one that cannot be read, is an answer and not an error."""
     try:
-        with handles.opened(gpu_uuid) as gpu:
+        with handles.open_gpu(gpu_uuid) as gpu:
             return _read(nvml, watch, gpu, gpu_uuid)
     except GpuLost as error:
-        return Health(False, None, watch.known(gpu_uuid), None, None, True, str(error))
+        return Health(False, None, watch.faults_so_far(gpu_uuid), None, None, True, str(error))
     except GpuError as error:
-        return Health(None, None, watch.known(gpu_uuid), None, None, False, str(error))
+        return Health(None, None, watch.faults_so_far(gpu_uuid), None, None, False, str(error))
 
 
 def judge(
@@ -263,12 +263,12 @@ class ActivityWatch:
         with self._guard:
             if self._has_gpm(gpu, gpu_uuid):
                 return self._since_last(gpu, (gpu_uuid, None))
-        what = f"read the utilisation of {gpu_uuid}"
-        rates = read(what, self._nvml.nvmlDeviceGetUtilizationRates, gpu)
+        task = f"read the utilisation of {gpu_uuid}"
+        rates = read(task, self._nvml.nvmlDeviceGetUtilizationRates, gpu)
         return None if rates is None else float(rates.gpu)
 
     def forget(self, gpu_uuid: str, gi_id: int) -> None:
-        """The slice is about to go: another may get its id, and nothing of it may be held."""
+        """Free a slice's sample before it is destroyed; another slice may get its id."""
         with self._guard:
             self._drop((gpu_uuid, gi_id))
 
@@ -280,9 +280,9 @@ class ActivityWatch:
 
     def _has_gpm(self, gpu: Any, gpu_uuid: str) -> bool:
         if gpu_uuid not in self._supported:
-            what = f"ask {gpu_uuid} for GPM"
+            task = f"ask {gpu_uuid} for GPM"
             try:
-                answer = read(what, self._nvml.nvmlGpmQueryDeviceSupport, gpu)
+                answer = read(task, self._nvml.nvmlGpmQueryDeviceSupport, gpu)
             except UnknownGpuError:
                 return False
             self._supported[gpu_uuid] = answer is not None and bool(answer.isSupportedDevice)
@@ -294,24 +294,24 @@ class ActivityWatch:
         before = self._last.pop(key, None)
         try:
             after = self._last[key] = self._sample(gpu, key)
-            return self._between(before, after) if None not in (before, after) else None
+            return self._activity_between(before, after) if None not in (before, after) else None
         finally:
             self._free(before)
 
     def _sample(self, gpu: Any, key: Key) -> Any:
-        """A sample of now; None if there is none to be had."""
+        """Take a sample now; None if the GPU does not give one."""
         gpu_uuid, gi_id = key
-        what = f"sample the activity of {gpu_uuid}{'' if gi_id is None else f', slice {gi_id}'}"
-        made = call(what, self._nvml.nvmlGpmSampleAlloc)
+        task = f"sample the activity of {gpu_uuid}{'' if gi_id is None else f', slice {gi_id}'}"
+        sample = call(task, self._nvml.nvmlGpmSampleAlloc)
         try:
             if gi_id is None:
-                return call(what, self._nvml.nvmlGpmSampleGet, gpu, made)
-            return call(what, self._nvml.nvmlGpmMigSampleGet, gpu, gi_id, made)
+                return call(task, self._nvml.nvmlGpmSampleGet, gpu, sample)
+            return call(task, self._nvml.nvmlGpmMigSampleGet, gpu, gi_id, sample)
         except (NotSupported, NotPermitted, NotFound, UnknownGpuError):
-            self._free(made)
+            self._free(sample)
             return None
 
-    def _between(self, before: Any, after: Any) -> float | None:
+    def _activity_between(self, before: Any, after: Any) -> float | None:
         request = pynvml.c_nvmlGpmMetricsGet_t()
         request.version = pynvml.NVML_GPM_METRICS_GET_VERSION
         request.numMetrics = len(METRICS)
@@ -322,8 +322,8 @@ class ActivityWatch:
             answer = call("work out an activity", self._nvml.nvmlGpmMetricsGet, request)
         except GpuError:
             return None
-        told = [answer.metrics[index] for index in range(len(METRICS))]
-        return max((one.value for one in told if _is_share(one)), default=None)
+        metrics = [answer.metrics[index] for index in range(len(METRICS))]
+        return max((metric.value for metric in metrics if _is_share(metric)), default=None)
 
     def _drop(self, key: Key) -> None:
         self._free(self._last.pop(key, None))

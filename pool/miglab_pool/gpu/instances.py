@@ -51,10 +51,10 @@ def profile_of(geometry: Geometry, info: Any) -> Profile:
     A driver may have made it by a profile that it does not list: then it is called by its id, and
     takes its placement, whatever else it takes.
     """
-    known = geometry.by_id.get(info.profileId)
+    listed = geometry.by_id.get(info.profileId)
     start, size = info.placement.start, info.placement.size
     name = f"profile {info.profileId}"
-    return known or Profile(name, info.profileId, -1, 0, size, 0, 0, 1, (start,))
+    return listed or Profile(name, info.profileId, -1, 0, size, 0, 0, 1, (start,))
 
 
 class ComputeInstances:
@@ -66,9 +66,9 @@ class ComputeInstances:
 
     def __init__(self, nvml: Any) -> None:
         self._nvml = nvml
-        self._known: dict[Profile, tuple[_ComputeProfile, ...]] = {}
+        self._profiles_by_gpu_profile: dict[Profile, tuple[_ComputeProfile, ...]] = {}
 
-    def of(self, instance: Any, profile: Profile, owner: str) -> list[Any]:
+    def handles(self, instance: Any, profile: Profile, owner: str) -> list[Any]:
         """Handles of every compute instance of a GPU instance."""
         handles: list[Any] = []
         for kind in self._profiles(instance, profile, owner):
@@ -104,9 +104,11 @@ class ComputeInstances:
             ) from error
 
     def _profiles(self, instance: Any, profile: Profile, owner: str) -> tuple[_ComputeProfile, ...]:
-        if profile not in self._known:
-            self._known[profile] = tuple(_compute_profiles(self._nvml, instance, owner))
-        return self._known[profile]
+        if profile not in self._profiles_by_gpu_profile:
+            self._profiles_by_gpu_profile[profile] = tuple(
+                _compute_profiles(self._nvml, instance, owner)
+            )
+        return self._profiles_by_gpu_profile[profile]
 
 
 def _full(profile: Profile, kinds: tuple[_ComputeProfile, ...], owner: str) -> _ComputeProfile:

@@ -1,4 +1,4 @@
-"""NVML, asked: its errors turned into ours, and what is on one GPU, whoever made it.
+"""Calls to NVML with typed errors, and readings of one GPU: MIG devices, usage, geometry.
 
 A GPU's geometry comes from NVML too, so that any MIG card serves without a table here.  Decides
 nothing: which slice is made or destroyed, and when, is not known here.
@@ -28,8 +28,8 @@ from miglab_pool.gpu.readings import (
 
 T = TypeVar("T")
 MIB, GIB = 1 << 20, 1 << 30
-# CUDA cores per SM by compute capability (CUDA C++ programming guide, arithmetic throughput).
 NEWER_PROFILES = 16  # asked for beyond those that pynvml knows: the driver may be newer
+# CUDA cores per SM by compute capability (CUDA C++ programming guide, arithmetic throughput).
 CORES_PER_SM = {(8, 0): 64, (8, 6): 128, (8, 9): 128, (9, 0): 128, (10, 0): 128, (12, 0): 128}
 
 # What NVIDIA's names add for variants of a profile (go-nvlib, ``NewMigProfile``).
@@ -101,11 +101,11 @@ _ADVICE: dict[int, tuple[type[GpuError], str]] = {
 _OTHER = (UnknownGpuError, "look at the kernel log (dmesg | grep -i nvrm)")
 
 
-def call(what: str, function: Callable[..., T], *args: Any) -> T:
+def call(task: str, function: Callable[..., T], *args: Any) -> T:
     """Call NVML.
 
     Args:
-        what: what is being done and on what, to follow "Could not ".
+        task: what is being done and on what, to follow "Could not ".
         function: the NVML function.
         args: its arguments.
 
@@ -115,22 +115,22 @@ def call(what: str, function: Callable[..., T], *args: Any) -> T:
     try:
         return function(*args)
     except (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError) as error:
-        raise _failure(what, error) from error
+        raise _typed_error(task, error) from error
 
 
-def _failure(what: str, error: Exception) -> GpuError:
-    """Ours for one of pynvml's, which has a class for each code but those of newer drivers."""
+def _typed_error(task: str, error: Exception) -> GpuError:
+    """The `GpuError` for an error of pynvml, which has a class for each code that it knows."""
     name = type(error).__name__
     # pynvml raises a mismatch, which has no code, in place of FUNCTION_NOT_FOUND
     code = getattr(error, "value", pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
     kind, advice = _ADVICE.get(code, _OTHER)
     answer = f"{name} {code}" if name == "NVMLError" else name
-    failure = kind(f"Could not {what} ({answer}): {advice}.")
+    failure = kind(f"Could not {task} ({answer}): {advice}.")
     failure.code = code
     return failure
 
 
-def read(what: str, function: Callable[..., T], *args: Any) -> T | None:
+def read(task: str, function: Callable[..., T], *args: Any) -> T | None:
     """Call NVML for a reading that a GPU may not have.
 
     Returns:
@@ -140,7 +140,7 @@ def read(what: str, function: Callable[..., T], *args: Any) -> T | None:
         GpuError: any other failure.
     """
     try:
-        return call(what, function, *args)
+        return call(task, function, *args)
     except NotSupported:
         return None
 
@@ -148,16 +148,16 @@ def read(what: str, function: Callable[..., T], *args: Any) -> T | None:
 # -- what is on a GPU -----------------------------------------------------------------------------
 
 
-def mig_devices(nvml: Any, gpu: Any, where: str) -> Iterator[tuple[int, int, Any]]:
+def mig_devices(nvml: Any, gpu: Any, owner: str) -> Iterator[tuple[int, int, Any]]:
     """Every MIG device as (GPU-instance id, compute-instance id, handle).
 
     Indices are sparse: the walk goes to the greatest count and steps over the holes.
     """
-    most = read(f"count the MIG devices of {where}", nvml.nvmlDeviceGetMaxMigDeviceCount, gpu)
-    for index in range(most or 0):
+    limit = read(f"count the MIG devices of {owner}", nvml.nvmlDeviceGetMaxMigDeviceCount, gpu)
+    for index in range(limit or 0):
         try:
             device = call(
-                f"open MIG device {index} of {where}",
+                f"open MIG device {index} of {owner}",
                 nvml.nvmlDeviceGetMigDeviceHandleByIndex,
                 gpu,
                 index,
@@ -169,23 +169,23 @@ def mig_devices(nvml: Any, gpu: Any, where: str) -> Iterator[tuple[int, int, Any
         yield gi_id, ci_id, device
 
 
-def read_usage(nvml: Any, device: Any, where: str) -> Usage:
+def read_usage(nvml: Any, device: Any, owner: str) -> Usage:
     """Memory and processes of a GPU or MIG device."""
-    memory = read(f"read the memory of {where}", nvml.nvmlDeviceGetMemoryInfo, device)
+    memory = read(f"read the memory of {owner}", nvml.nvmlDeviceGetMemoryInfo, device)
     return Usage(
         memory_used_mib=None if memory is None else memory.used // MIB,
-        processes=_processes(nvml, device, where),
+        processes=_processes(nvml, device, owner),
     )
 
 
-def _processes(nvml: Any, device: Any, where: str) -> tuple[ProcessReading, ...] | None:
+def _processes(nvml: Any, device: Any, owner: str) -> tuple[ProcessReading, ...] | None:
     compute = read(
-        f"list the processes of {where}", nvml.nvmlDeviceGetComputeRunningProcesses, device
+        f"list the processes of {owner}", nvml.nvmlDeviceGetComputeRunningProcesses, device
     )
     if compute is None:
         return None
     graphics = read(
-        f"list the graphics processes of {where}",
+        f"list the graphics processes of {owner}",
         nvml.nvmlDeviceGetGraphicsRunningProcesses,
         device,
     )
@@ -196,7 +196,7 @@ def _processes(nvml: Any, device: Any, where: str) -> tuple[ProcessReading, ...]
     )
 
 
-def read_geometry(nvml: Any, gpu: Any, where: str) -> Geometry:
+def read_geometry(nvml: Any, gpu: Any, owner: str) -> Geometry:
     """How the GPU can be cut; without profiles if it has no MIG.
 
     NVML answers with MIG off too (seen on an H200, driver 580).
@@ -204,32 +204,32 @@ def read_geometry(nvml: Any, gpu: Any, where: str) -> Geometry:
     Args:
         nvml: the module ``pynvml`` or a ``SimulatedNvml``.
         gpu: the GPU's handle.
-        where: the GPU's UUID, for messages.
+        owner: the GPU's UUID, for messages.
     """
     profiles = []
     for enum in range(pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT + NEWER_PROFILES):
-        info = _profile_info(nvml, gpu, enum, where)
+        info = _profile_info(nvml, gpu, enum, owner)
         if info is not None:
             engines = Engines(info.decoderCount, info.encoderCount, info.jpegCount, info.ofaCount)
-            profiles.append((_profile(nvml, gpu, enum, info, where), engines))
+            profiles.append((_profile(nvml, gpu, enum, info, owner), engines))
     ends = [start + profile.size for profile, _ in profiles for start in profile.starts]
     return Geometry(max(ends, default=0), with_engines(profiles))
 
 
-def read_sm_count(nvml: Any, gpu: Any, where: str) -> int | None:
+def read_sm_count(nvml: Any, gpu: Any, owner: str) -> int | None:
     """Streaming multiprocessors of the whole GPU; None where it cannot be told."""
-    cores = read(f"count the cores of {where}", nvml.nvmlDeviceGetNumGpuCores, gpu)
+    cores = read(f"count the cores of {owner}", nvml.nvmlDeviceGetNumGpuCores, gpu)
     capability = read(
-        f"read the compute capability of {where}", nvml.nvmlDeviceGetCudaComputeCapability, gpu
+        f"read the compute capability of {owner}", nvml.nvmlDeviceGetCudaComputeCapability, gpu
     )
     if cores is None or capability is None or tuple(capability) not in CORES_PER_SM:
         return None
     return int(cores) // CORES_PER_SM[tuple(capability)]
 
 
-def read_pci_ids(nvml: Any, gpu: Any, where: str) -> tuple[int | None, int | None]:
+def read_pci_ids(nvml: Any, gpu: Any, owner: str) -> tuple[int | None, int | None]:
     """PCI ids of the device and of its subsystem; None where NVML does not tell, or says 0."""
-    pci = read(f"read the PCI ids of {where}", nvml.nvmlDeviceGetPciInfo, gpu)
+    pci = read(f"read the PCI ids of {owner}", nvml.nvmlDeviceGetPciInfo, gpu)
     return (None, None) if pci is None else (pci.pciDeviceId or None, pci.pciSubSystemId or None)
 
 
@@ -239,16 +239,16 @@ def profile_name(info: Any, total_bytes: int, enum: int) -> str:
     The memory in the name is the share of the GPU in eighths, of the GPU's whole GiB
     (NVIDIA go-nvlib, ``getMigMemorySizeGB``).
     """
-    told = getattr(info, "name", "")
-    if told:
-        return str(told).removeprefix("MIG ")
+    name = getattr(info, "name", "")
+    if name:
+        return str(name).removeprefix("MIG ")
     eighths = math.ceil(info.memorySizeMB * MIB / total_bytes * 8)
     gigabytes = round(eighths / 8 * math.ceil(total_bytes / GIB))
     return f"{info.sliceCount}g.{gigabytes}gb{_SUFFIXES.get(enum, '')}"
 
 
-def _profile_info(nvml: Any, gpu: Any, enum: int, where: str) -> Any | None:
-    what = f"read GPU-instance profile {enum} of {where}"
+def _profile_info(nvml: Any, gpu: Any, enum: int, owner: str) -> Any | None:
+    task = f"read GPU-instance profile {enum} of {owner}"
     for version in (2, 1):  # drivers before 510 know version 1 alone
         try:
             return nvml.nvmlDeviceGetGpuInstanceProfileInfo(gpu, enum, version)
@@ -257,13 +257,13 @@ def _profile_info(nvml: Any, gpu: Any, enum: int, where: str) -> Any | None:
         except (pynvml.NVMLError_NotSupported, pynvml.NVMLError_InvalidArgument):
             return None  # this card lacks it, or this driver does not know so high a number
         except pynvml.NVMLError:
-            return call(what, nvml.nvmlDeviceGetGpuInstanceProfileInfo, gpu, enum, version)
+            return call(task, nvml.nvmlDeviceGetGpuInstanceProfileInfo, gpu, enum, version)
     return None
 
 
-def _profile(nvml: Any, gpu: Any, enum: int, info: Any, where: str) -> Profile:
-    starts, size = _placements(nvml, gpu, info.id, where)
-    total = call(f"read the memory of {where}", nvml.nvmlDeviceGetMemoryInfo, gpu).total
+def _profile(nvml: Any, gpu: Any, enum: int, info: Any, owner: str) -> Profile:
+    starts, size = _placements(nvml, gpu, info.id, owner)
+    total = call(f"read the memory of {owner}", nvml.nvmlDeviceGetMemoryInfo, gpu).total
     return Profile(
         name=profile_name(info, total, enum),
         profile_id=info.id,
@@ -277,15 +277,17 @@ def _profile(nvml: Any, gpu: Any, enum: int, info: Any, where: str) -> Profile:
     )
 
 
-def _placements(nvml: Any, gpu: Any, profile_id: int, where: str) -> tuple[tuple[int, ...], int]:
+def _placements(nvml: Any, gpu: Any, profile_id: int, owner: str) -> tuple[tuple[int, ...], int]:
     """Every legal start, and the size; NVML gives the static list, not what is free."""
-    what = f"read the placements of profile {profile_id} of {where}"
+    task = f"read the placements of profile {profile_id} of {owner}"
     count = ctypes.c_uint()
     ask = nvml.nvmlDeviceGetGpuInstancePossiblePlacements
-    call(what, ask, gpu, profile_id, None, ctypes.byref(count))
+    call(task, ask, gpu, profile_id, None, ctypes.byref(count))
     placements = (pynvml.c_nvmlGpuInstancePlacement_t * max(count.value, 1))()
-    call(what, ask, gpu, profile_id, placements, ctypes.byref(count))
-    found = sorted((placement.start, placement.size) for placement in placements[: count.value])
-    if not found:
-        raise NotSupported(f"{where} has no placement for profile {profile_id}.")
-    return tuple(start for start, _ in found), found[0][1]
+    call(task, ask, gpu, profile_id, placements, ctypes.byref(count))
+    starts_and_sizes = sorted(
+        (placement.start, placement.size) for placement in placements[: count.value]
+    )
+    if not starts_and_sizes:
+        raise NotSupported(f"{owner} has no placement for profile {profile_id}.")
+    return tuple(start for start, _ in starts_and_sizes), starts_and_sizes[0][1]

@@ -43,7 +43,7 @@ PARTS = {
 
 @dataclass(frozen=True)
 class CallTimes:
-    """How long one act of the driver took.
+    """How long one operation of the driver took.
 
     Attributes:
         total_s: all of it, seconds.
@@ -84,11 +84,11 @@ class TimedNvml:
 
         return timed
 
-    def time(self, act: Callable[[], T]) -> tuple[T, CallTimes]:
-        """Do it, and tell how long it and the calls in it took."""
+    def time(self, operation: Callable[[], T]) -> tuple[T, CallTimes]:
+        """Run an operation; return its result, and how long it and its NVML calls took."""
         self._parts_s.clear()
         started_at = time.perf_counter()
-        result = act()
+        result = operation()
         return result, CallTimes(time.perf_counter() - started_at, dict(self._parts_s))
 
 
@@ -100,22 +100,22 @@ class ProofDriver(Driver):
     """
 
     def __init__(
-        self, nvml: Any, gpu_uuids: Sequence[str], remembered: Any, calls: Counter[str]
+        self, nvml: Any, gpu_uuids: Sequence[str], memory: Any, calls: Counter[str]
     ) -> None:
         """As `Driver`."""
         self._timed = TimedNvml(nvml, calls)
         self._listening: Any = None
-        super().__init__(self._timed, gpu_uuids, remembered)
+        super().__init__(self._timed, gpu_uuids, memory)
 
     def close(self) -> None:
-        """As `Driver`, and listen no more."""
+        """Free the event set, then close NVML as `Driver` does."""
         if self._listening is not None:
             self._listening = call(
                 "close the event set", self._timed.nvmlEventSetFree, self._listening
             )
         super().close()
 
-    # -- the pool's acts, timed ---------------------------------------------------------------
+    # -- the pool's operations, timed ---------------------------------------------------------
 
     def create_timed(
         self, gpu_uuid: str, profile: Profile, placement: Placement
@@ -162,7 +162,7 @@ class ProofDriver(Driver):
         return int(info.id), Placement(info.placement.start, info.placement.size)
 
     def refusals(self, reading: SliceReading) -> dict[str, str]:
-        """What NVML answers to four acts that cannot be carried out.
+        """What NVML answers to four operations that cannot be carried out.
 
         Args:
             reading: a slice that may be used for it, and may be gone afterwards.
@@ -176,12 +176,12 @@ class ProofDriver(Driver):
         occupied = reading.placement
         illegal = Placement(occupied.start, occupied.size + 1)
         return {
-            "create at a taken placement": self._create_anyway(gpu, reading.profile, occupied),
-            "create at a placement the profile lacks": self._create_anyway(
+            "create at a taken placement": self._refusal_of_create(gpu, reading.profile, occupied),
+            "create at a placement the profile lacks": self._refusal_of_create(
                 gpu, reading.profile, illegal
             ),
-            "find a GPU instance that is not there": _answer(lookup, gpu, NOT_THERE),
-            "destroy a GPU instance with a compute instance": _answer(
+            "find a GPU instance that is not there": _error_of(lookup, gpu, NOT_THERE),
+            "destroy a GPU instance with a compute instance": _error_of(
                 nvml.nvmlGpuInstanceDestroy, instance
             ),
         }
@@ -208,8 +208,8 @@ class ProofDriver(Driver):
     def _open(self, gpu_uuid: str) -> Any:
         return call(f"open GPU {gpu_uuid}", self._timed.nvmlDeviceGetHandleByUUID, gpu_uuid)
 
-    def _create_anyway(self, gpu: Any, profile: Profile, placement: Placement) -> str:
-        """What NVML answers; an instance that it does make is destroyed at once."""
+    def _refusal_of_create(self, gpu: Any, profile: Profile, placement: Placement) -> str:
+        """Try to create an instance and return NVML's answer; if it succeeds, it is undone."""
         place = pynvml.c_nvmlGpuInstancePlacement_t(placement.start, placement.size)
         try:
             instance = self._timed.nvmlDeviceCreateGpuInstanceWithPlacement(
@@ -264,7 +264,7 @@ def open_for_proof(
     calls: Counter[str] = Counter()
     nvml = _nvml(simulated_state)
     driver = WatchedProofDriver(
-        lambda gpus, remembered: ProofDriver(nvml, gpus, remembered, calls),
+        lambda gpus, memory: ProofDriver(nvml, gpus, memory, calls),
         gpu_uuids,
         simulated=simulated_state is not None,
         limit_s=limit_s,
@@ -299,7 +299,7 @@ def simulated_geometry(gpu_name: str) -> Geometry | None:
     return next(map(model_geometry, names), None)
 
 
-def _answer(function: Callable[..., Any], *args: Any) -> str:
+def _error_of(function: Callable[..., Any], *args: Any) -> str:
     try:
         function(*args)
     except pynvml.NVMLError as error:

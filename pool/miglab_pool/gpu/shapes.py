@@ -61,8 +61,8 @@ class Shape:
         return tuple(name for name, count in self.parts for _ in range(count))
 
     def __str__(self) -> str:
-        words = (name if count == 1 else f"{count}x{name}" for name, count in self.parts)
-        return ",".join(words) or CPU
+        terms = (name if count == 1 else f"{count}x{name}" for name, count in self.parts)
+        return ",".join(terms) or CPU
 
 
 @dataclass(frozen=True)
@@ -84,12 +84,12 @@ class Need:
         ) <= profile.sm_count
 
     def __str__(self) -> str:
-        words = []
+        terms = []
         if self.memory_gib is not None:
-            words.append(f"{self.memory_gib:g} GiB")
+            terms.append(f"{self.memory_gib:g} GiB")
         if self.sm_count is not None:
-            words.append(f"{self.sm_count} SMs")
-        return "at least " + " and ".join(words)
+            terms.append(f"{self.sm_count} SMs")
+        return "at least " + " and ".join(terms)
 
 
 def parse_shape(text: str) -> Shape | Need:
@@ -104,16 +104,16 @@ def parse_shape(text: str) -> Shape | Need:
     Raises:
         ShapeError: the text has none of the forms.
     """
-    words = " ".join(text[: LONGEST_TEXT + 1].lower().split())
-    if not words or len(words) > LONGEST_TEXT:
-        raise ShapeError(f"A shape is one of {FORMS}; this is {_brief(text)}.")
-    if words == CPU:
+    normalized = " ".join(text[: LONGEST_TEXT + 1].lower().split())
+    if not normalized or len(normalized) > LONGEST_TEXT:
+        raise ShapeError(f"A shape is one of {FORMS}; this is {_excerpt(text)}.")
+    if normalized == CPU:
         return Shape(())
-    if words == FULL:
+    if normalized == FULL:
         return Shape(((FULL, 1),))
-    if words.startswith("at least "):
-        return _parse_need(words)
-    return _parse_parts(words)
+    if normalized.startswith("at least "):
+        return _parse_need(normalized)
+    return _parse_parts(normalized)
 
 
 def resolve(text: str, geometries: Iterable[Geometry]) -> Shape:
@@ -132,35 +132,37 @@ def resolve(text: str, geometries: Iterable[Geometry]) -> Shape:
         return Shape(((_smallest(parsed, profiles.values()).name, 1),))
     unknown = [name for name, _ in parsed.parts if name != FULL and name not in profiles]
     if unknown:
-        raise ShapeError(f"No GPU here can be cut into {unknown[0]}; {_allowed(profiles)}.")
+        raise ShapeError(
+            f"No GPU here can be cut into {unknown[0]}; {_available_in_words(profiles)}."
+        )
     return parsed
 
 
-def _parse_parts(words: str) -> Shape:
+def _parse_parts(text: str) -> Shape:
     counts: dict[str, int] = {}
-    for part in words.split(","):
+    for part in text.split(","):
         match = _PART.fullmatch(part.strip())
         if match is None:
-            raise ShapeError(f"{_brief(part.strip())} is not a shape; use {FORMS}.")
+            raise ShapeError(f"{_excerpt(part.strip())} is not a shape; use {FORMS}.")
         count = int(match[1] or 1)
         counts[match[2]] = counts.get(match[2], 0) + count
         if not 1 <= count <= MOST_SLICES:
             raise ShapeError(
-                f"{_brief(part)} asks for {count} slices; 1 to {MOST_SLICES} can be had."
+                f"{_excerpt(part)} asks for {count} slices; 1 to {MOST_SLICES} can be had."
             )
     if sum(counts.values()) > MOST_SLICES:
-        raise ShapeError(f"{_brief(words)} asks for more than {MOST_SLICES} slices.")
+        raise ShapeError(f"{_excerpt(text)} asks for more than {MOST_SLICES} slices.")
     return Shape(tuple(sorted(counts.items())))
 
 
-def _parse_need(words: str) -> Need:
+def _parse_need(text: str) -> Need:
     memory_gib: float | None = None
     sm_count: int | None = None
-    for part in re.split(r" and |, ?", words.removeprefix("at least ")):
+    for part in re.split(r" and |, ?", text.removeprefix("at least ")):
         match = _NEED.fullmatch(part.removeprefix("at least ").strip())
         if match is None or (match[2][0] == "s" and "." in match[1]):
             raise ShapeError(
-                f"{_brief(part)} is not a need; write 'at least 9 GiB' or 'at least 28 SMs'."
+                f"{_excerpt(part)} is not a need; write 'at least 9 GiB' or 'at least 28 SMs'."
             )
         if match[2].startswith("sm"):
             sm_count = max(sm_count or 0, int(match[1]))
@@ -175,23 +177,23 @@ def _smallest(need: Need, profiles: Iterable[Profile]) -> Profile:
     serving = [p for p in profiles if need.is_met_by(p) and p.is_plain]
     if not serving:
         names = {p.name: p for p in profiles}
-        raise ShapeError(f"No slice has {need}; {_allowed(names)}.")
+        raise ShapeError(f"No slice has {need}; {_available_in_words(names)}.")
     return min(serving, key=lambda p: (p.size, p.compute_slices, p.memory_mib, p.name))
 
 
-def _allowed(profiles: Iterable[str]) -> str:
+def _available_in_words(profiles: Iterable[str]) -> str:
     names = sorted(profiles)
     if not names:
         return "there is no GPU here that can be cut, only 'cpu' and 'full' can be asked for"
     return "what there is: " + ", ".join(names)
 
 
-def _brief(text: str) -> str:
+def _excerpt(text: str) -> str:
     return repr(text if len(text) <= 40 else text[:39] + "…")
 
 
 @lru_cache(maxsize=1024)
-def profiles(shape: str) -> tuple[str, ...]:
+def profiles_of(shape: str) -> tuple[str, ...]:
     """The profiles of a shape that was resolved when it was asked for."""
     parsed = parse_shape(shape)
     assert isinstance(parsed, Shape)

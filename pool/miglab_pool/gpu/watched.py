@@ -24,35 +24,35 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 import pynvml
 
-from miglab_pool.gpu.driver import Driver, Remembered
+from miglab_pool.gpu.driver import Driver, DriverMemory
 from miglab_pool.gpu.handles import pci_ids_of_kernel
 from miglab_pool.gpu.readings import DriverMissing, GpuError, GpuHung, GpuInfo, Versions
 
 P = ParamSpec("P")
 T = TypeVar("T")
 Wait = Callable[["Future[Any]", float], bool]
-OpenDriver = Callable[[Sequence[str], Remembered], Driver]
+OpenDriver = Callable[[Sequence[str], DriverMemory], Driver]
 
 MOST_HANGING = 3  # of one GPU's threads; more would hang as these do
-DO = "see dmesg | grep -i nvrm; the GPU takes no lease until it answers"
+ADVICE = "see dmesg | grep -i nvrm; the GPU takes no lease until it answers"
 S = TypeVar("S")
 
 
-def comes_back(outcome: "Future[Any]", limit_s: float) -> bool:
-    """Wait for what comes of a call; whether it came in time."""
+def wait_for_outcome(outcome: "Future[Any]", limit_s: float) -> bool:
+    """Wait for a call's outcome; return whether it came in time."""
     return bool(wait_for([outcome], limit_s).done)
 
 
 @dataclass(frozen=True, eq=False)
 class DriverCall(Generic[T]):
-    """One call: what it does, since when and for how long it may, and what came of it.
+    """One driver call: its work, when it started, how long it may take, and its outcome.
 
     Attributes:
         changes: whether it creates or destroys.
     """
 
     work: Callable[[Driver], T]
-    since: float
+    started_at: float
     limit_s: float
     changes: bool
     outcome: Future[T] = field(default_factory=Future)
@@ -61,7 +61,7 @@ class DriverCall(Generic[T]):
 Calls = SimpleQueue[DriverCall[Any] | None]
 
 
-def _make_calls(calls: Calls, open_driver: Callable[[], Driver]) -> None:
+def _run_calls(calls: Calls, open_driver: Callable[[], Driver]) -> None:
     """On a thread of its own: call after call, until None, with a driver that it opens itself."""
     driver: Driver | None = None
     while (call := calls.get()) is not None:
@@ -93,7 +93,7 @@ class WatchedCalls:
         open_driver: Callable[[], Driver],
         limit_s: float,
         change_limit_s: float | None = None,
-        wait: Wait = comes_back,
+        wait: Wait = wait_for_outcome,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._name = name
@@ -129,10 +129,10 @@ class WatchedCalls:
         if not self._one_at_a_time.acquire(timeout=turn_s):
             raise self._hung(turn_s)
         try:
-            self._check_that_another_may_be_made()
+            self._check_may_call()
             call = DriverCall(work, self._clock(), limit_s, changes)
             self._under_way = call
-            self._of_own_thread().put(call)
+            self._running_thread().put(call)
             if not self._wait(call.outcome, limit_s):
                 self._hanging.append(call)
                 self.end()
@@ -145,9 +145,11 @@ class WatchedCalls:
     @property
     def longest_s(self) -> float:
         """How long the oldest call that has not come back has lasted; 0 if there is none."""
-        out = [*self._hanging, self._under_way]
-        began = [call.since for call in out if call is not None and not call.outcome.done()]
-        return self._clock() - min(began) if began else 0.0
+        pending = [*self._hanging, self._under_way]
+        starts = [
+            call.started_at for call in pending if call is not None and not call.outcome.done()
+        ]
+        return self._clock() - min(starts) if starts else 0.0
 
     @property
     def is_hung(self) -> bool:
@@ -160,34 +162,34 @@ class WatchedCalls:
             self._calls.put(None)
             self._calls = None
 
-    def _of_own_thread(self) -> Calls:
-        """What the thread that is not left behind is told."""
+    def _running_thread(self) -> Calls:
+        """The queue of the GPU's thread, which is started if none is running."""
         if self._calls is None:
             self._calls = SimpleQueue()
-            given, name = (self._calls, self._open), f"miglab-nvml-{self._name}"
-            threading.Thread(target=_make_calls, args=given, name=name, daemon=True).start()
+            arguments, name = (self._calls, self._open), f"miglab-nvml-{self._name}"
+            threading.Thread(target=_run_calls, args=arguments, name=name, daemon=True).start()
         return self._calls
 
-    def _check_that_another_may_be_made(self) -> None:
+    def _check_may_call(self) -> None:
         self._hanging = [call for call in self._hanging if not call.outcome.done()]
         if len(self._hanging) >= MOST_HANGING or any(call.changes for call in self._hanging):
             raise self._hung(self._hanging[0].limit_s)
 
     def _hung(self, limit_s: float) -> GpuHung:
         return GpuHung(
-            f"A driver call about {self._name} has not come back for {limit_s:.0f} s: {DO}."
+            f"A driver call about {self._name} has not come back for {limit_s:.0f} s: {ADVICE}."
         )
 
 
 def _watched(
     call: Callable[Concatenate[Driver, str, P], T], *, changes: bool = False
 ) -> Callable[Concatenate["WatchedDriver", str, P], T]:
-    """A method of `Driver` about one GPU, as that GPU's own thread makes it."""
+    """Wrap a method of `Driver` about one GPU so that the GPU's own thread runs it."""
 
-    def watch(self: "WatchedDriver", gpu_uuid: str, /, *args: P.args, **named: P.kwargs) -> T:
+    def watch(self: "WatchedDriver", gpu_uuid: str, /, *args: P.args, **options: P.kwargs) -> T:
         def work(driver: Driver) -> T:
-            found: T = getattr(driver, call.__name__)(gpu_uuid, *args, **named)
-            return found
+            answer: T = getattr(driver, call.__name__)(gpu_uuid, *args, **options)
+            return answer
 
         return self._gpus[gpu_uuid].run(work, changes=changes)
 
@@ -213,7 +215,7 @@ class WatchedDriver:
         limit_s: float,
         change_limit_s: float | None = None,
         pci_ids: Mapping[str, str] | None = None,
-        wait: Wait = comes_back,
+        wait: Wait = wait_for_outcome,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Open nothing yet: the first call about a GPU does.
@@ -230,10 +232,10 @@ class WatchedDriver:
         """
         self.simulated = simulated
         self.uuids = tuple(uuids)
-        remembered, limits = Remembered(pci_ids=dict(pci_ids or {})), (limit_s, change_limit_s)
+        memory, limits = DriverMemory(pci_ids=dict(pci_ids or {})), (limit_s, change_limit_s)
 
         def watched(name: str, gpus: Sequence[str]) -> WatchedCalls:
-            return WatchedCalls(name, lambda: open_driver(gpus, remembered), *limits, wait, clock)
+            return WatchedCalls(name, lambda: open_driver(gpus, memory), *limits, wait, clock)
 
         self._gpus = {uuid: watched(uuid, [uuid]) for uuid in self.uuids}
         self._host = watched("the driver itself", [])
@@ -254,7 +256,7 @@ class WatchedDriver:
         Raises:
             DriverMissing: there is no driver, so no GPU can be had.
         """
-        _at_once(lambda calls: _attempt(calls, lambda _: None, limit_s), self._all)
+        _map_in_parallel(lambda calls: _try_reading(calls, lambda _: None, limit_s), self._all)
 
     def gpus(self) -> list[GpuInfo]:
         """Every GPU that answers, in NVML's order.
@@ -264,9 +266,9 @@ class WatchedDriver:
         """
 
         def read(uuid: str) -> GpuInfo | None:
-            return _attempt(self._gpus[uuid], lambda driver: driver.info(uuid))
+            return _try_reading(self._gpus[uuid], lambda driver: driver.info(uuid))
 
-        infos = [info for info in _at_once(read, self.uuids) if info is not None]
+        infos = [info for info in _map_in_parallel(read, self.uuids) if info is not None]
         return sorted(infos, key=lambda info: info.index)
 
     info = _watched(Driver.info)
@@ -291,10 +293,10 @@ class WatchedDriver:
         return [self._host, *self._gpus.values()]
 
 
-def _attempt(
+def _try_reading(
     calls: WatchedCalls, work: Callable[[Driver], T], limit_s: float | None = None
 ) -> T | None:
-    """What comes of a reading; None if it fails: whoever looks at the GPU next is told why.
+    """Return a reading; None if it fails, in which case the next call about the GPU says why.
 
     Raises:
         DriverMissing: there is no driver, which concerns all GPUs.
@@ -313,12 +315,12 @@ def _attempt(
         return None
 
 
-def _at_once(work: Callable[[S], T], things: Sequence[S]) -> list[T]:
-    """Do it to all of them at the same time; the first error is raised when all are done."""
-    if not things:
+def _map_in_parallel(work: Callable[[S], T], arguments: Sequence[S]) -> list[T]:
+    """Call ``work`` with every argument at the same time; raise the first error once all ended."""
+    if not arguments:
         return []
-    with ThreadPoolExecutor(len(things), "miglab-each") as threads:
-        return list(threads.map(work, things))
+    with ThreadPoolExecutor(len(arguments), "miglab-each") as threads:
+        return list(threads.map(work, arguments))
 
 
 class Stopwatch:
@@ -328,19 +330,19 @@ class Stopwatch:
     nothing of the work itself.
 
     Attributes:
-        told: called with ``create`` or ``destroy``, the slice's profile, and the seconds it took.
+        on_time: called with ``create`` or ``destroy``, the slice's profile, and the seconds taken.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
-        self.told: Callable[[str, str, float], None] = lambda *_: None
+        self.on_time: Callable[[str, str, float], None] = lambda *_: None
         self._clock = clock
 
     @contextlib.contextmanager
     def time(self, kind: str, profile: str) -> Iterator[None]:
-        """Tell how long what is inside took, unless it fails."""
-        began = self._clock()
+        """Report how long the block took, unless it fails."""
+        started_at = self._clock()
         yield
-        self.told(kind, profile, self._clock() - began)
+        self.on_time(kind, profile, self._clock() - started_at)
 
 
 def open_gpus(
@@ -379,7 +381,7 @@ def open_watched(
     nvml = _nvml(simulated_state)
     pci_ids = pci_ids_of_kernel() if simulated_state is None else nvml.pci_ids
     return WatchedDriver(
-        lambda gpus, remembered: Driver(nvml, gpus, remembered),
+        lambda gpus, memory: Driver(nvml, gpus, memory),
         gpu_uuids or (() if simulated_state is None else pci_ids),
         simulated=simulated_state is not None,
         limit_s=limit_s,

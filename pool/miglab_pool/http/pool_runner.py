@@ -140,7 +140,7 @@ class PoolRunner:
         called = self._pool.people.name_of(user_id)
         if called is not None:
             return called
-        return await self.decide(lambda pool: pool.people.meet(user_id, name))
+        return await self.decide(lambda pool: pool.people.name_for_hub_user(user_id, name))
 
     async def snapshot(self) -> PoolSnapshot:
         """The pool now, from memory unless it changed since; however many ask, it is drawn once."""

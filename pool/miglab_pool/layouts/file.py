@@ -53,9 +53,9 @@ class FilePosition:
 class LayoutError(Refused):
     """A layout file cannot be used; says where, why, and what would do."""
 
-    def __init__(self, position: FilePosition, why: str) -> None:
-        super().__init__("bad-layout", f"{position}{why}", 422)
-        self.position, self.why = position, why
+    def __init__(self, position: FilePosition, problem: str) -> None:
+        super().__init__("bad-layout", f"{position}{problem}", 422)
+        self.position, self.problem = position, problem
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class PartitionableGpu:
 
 
 def read(text: str, file: str, name: str = "") -> LayoutDraft:
-    """One configuration of a file.
+    """Parse one configuration of a file.
 
     Args:
         text: the file's.
@@ -123,50 +123,53 @@ def read(text: str, file: str, name: str = "") -> LayoutDraft:
         LayoutError: it is not such a file, or the configuration is none that a layout can say.
     """
     top = FilePosition(file, 1, "")
-    found = _mapping(_document(text, top), top, ("version", CONFIGS), ("version", CONFIGS))
-    position, node = found["version"]
+    fields = _mapping(_document(text, top), top, ("version", CONFIGS), ("version", CONFIGS))
+    position, node = fields["version"]
     if _text(node, position) != VERSION:
         raise LayoutError(position, f"this miglab reads version {VERSION} of mig-parted's files.")
-    position, node = found[CONFIGS]
-    chosen, position, node = _chosen(_mapping(node, position), position, name)
-    groups = [_group(position.below(one, str(n)), one) for n, one in _items(node, position)]
+    position, node = fields[CONFIGS]
+    config_name, position, node = _choose_config(_mapping(node, position), position, name)
+    groups = [
+        _group(position.below(group_node, str(n)), group_node)
+        for n, group_node in _items(node, position)
+    ]
     if not groups:
         raise LayoutError(position, f"it has no group with {', '.join(GROUP_KEYS)}.")
-    return LayoutDraft(chosen, tuple(groups))
+    return LayoutDraft(config_name, tuple(groups))
 
 
-def _chosen(
+def _choose_config(
     configs: Fields, position: FilePosition, name: str
 ) -> tuple[str, FilePosition, yaml.Node]:
     names = ", ".join(configs) or "none"
     if not name and len(configs) != 1:
         raise LayoutError(position, f"say which configuration is meant; there are {names}.")
-    chosen = name or next(iter(configs))
-    if chosen not in configs:
+    config_name = name or next(iter(configs))
+    if config_name not in configs:
         raise LayoutError(position, f"there is no configuration {name!r}; there are {names}.")
-    if NAME.fullmatch(chosen) is None:
+    if NAME.fullmatch(config_name) is None:
         reason = f"a name has letters, digits and . _ + -, at most {LAYOUT_NAME_MAX} of them."
-        raise LayoutError(configs[chosen][0], reason)
-    return chosen, *configs[chosen]
+        raise LayoutError(configs[config_name][0], reason)
+    return config_name, *configs[config_name]
 
 
 def _group(position: FilePosition, node: yaml.Node) -> GroupDraft:
-    found = _mapping(node, position, (*GROUP_KEYS, FILTER), GROUP_KEYS[:2])
-    if _text(found["mig-enabled"][1], found["mig-enabled"][0]) != "true":
+    fields = _mapping(node, position, (*GROUP_KEYS, FILTER), GROUP_KEYS[:2])
+    if _text(fields["mig-enabled"][1], fields["mig-enabled"][0]) != "true":
         raise LayoutError(
-            found["mig-enabled"][0],
+            fields["mig-enabled"][0],
             "it must be true: the lab changes no MIG mode. Name only GPUs whose MIG mode is on.",
         )
-    if "mig-devices" not in found:
+    if "mig-devices" not in fields:
         raise LayoutError(position, "the key mig-devices is missing.")
-    models = _models(*found[FILTER]) if FILTER in found else ()
-    indexes, profiles = _indexes(*found["devices"]), _profiles(*found["mig-devices"])
+    models = _models(*fields[FILTER]) if FILTER in fields else ()
+    indexes, profiles = _indexes(*fields["devices"]), _profiles(*fields["mig-devices"])
     return GroupDraft(position, indexes, profiles, models)
 
 
 def _models(position: FilePosition, node: yaml.Node) -> tuple[PciModel, ...]:
     nodes = [node] if isinstance(node, yaml.ScalarNode) else [n for _, n in _items(node, position)]
-    matches = [PCI_ID.fullmatch(_text(item, position)) for item in nodes]
+    matches = [PCI_ID.fullmatch(_text(item_node, position)) for item_node in nodes]
     if not matches:
         raise LayoutError(position, "it names no PCI device id: leave it out, or name some.")
     return tuple(_model(position, match) for match in matches)
@@ -185,7 +188,10 @@ def _model(position: FilePosition, match: re.Match[str] | None) -> PciModel:
 def _indexes(position: FilePosition, node: yaml.Node) -> tuple[int, ...] | None:
     if isinstance(node, yaml.ScalarNode) and node.value == ALL:
         return None
-    texts = [_text(item, position.below(item, str(n))) for n, item in _items(node, position)]
+    texts = [
+        _text(item_node, position.below(item_node, str(n)))
+        for n, item_node in _items(node, position)
+    ]
     if not texts or not all(text.isascii() and text.isdecimal() for text in texts):
         raise LayoutError(position, "it must be all, or a list of indexes such as [0, 1].")
     return tuple(map(int, texts))
@@ -243,23 +249,23 @@ def _check_plain(text: str, top: FilePosition) -> None:
 def _mapping(
     node: yaml.Node, position: FilePosition, allowed: Sequence[str] = (), needed: Sequence[str] = ()
 ) -> Fields:
-    """The keys of a mapping, each once, with where they stand; ``allowed`` empty: any key."""
+    """Return a mapping's values with their positions; ``allowed`` empty: any key."""
     if not isinstance(node, yaml.MappingNode):
         keys = ", ".join(allowed) or "names"
         raise LayoutError(position, f"it must be a mapping with the keys {keys}.")
-    found: Fields = {}
+    fields: Fields = {}
     for key_node, value in node.value:
         key = _text(key_node, position.below(key_node, "?"))
         at = position.below(key_node, key if key.isprintable() and len(key) <= 80 else "?")
-        if key in found:
-            raise LayoutError(at, f"it stands there already, in line {found[key][0].line}.")
+        if key in fields:
+            raise LayoutError(at, f"it stands there already, in line {fields[key][0].line}.")
         if allowed and key not in allowed:
             raise LayoutError(at, f"there is no such key; allowed here: {', '.join(allowed)}.")
-        found[key] = (at, value)
+        fields[key] = (at, value)
     for key in needed:
-        if key not in found:
+        if key not in fields:
             raise LayoutError(position, f"the key {key} is missing.")
-    return found
+    return fields
 
 
 def _items(node: yaml.Node, position: FilePosition) -> Iterator[tuple[int, yaml.Node]]:
@@ -287,31 +293,31 @@ def resolve(draft: LayoutDraft, gpus: Sequence[PartitionableGpu]) -> dict[str, t
     Raises:
         LayoutError: it names what is not there or not possible, or a GPU twice.
     """
-    found: dict[str, tuple[str, ...]] = {}
+    partitions: dict[str, tuple[str, ...]] = {}
     for group in draft.groups:
-        for gpu in _named(group, gpus):
-            if gpu.uuid in found:
+        for gpu in _group_gpus(group, gpus):
+            if gpu.uuid in partitions:
                 raise LayoutError(group.position, f"GPU {gpu.index} is named twice.")
-            found[gpu.uuid] = _fitting(group, gpu)
-    if not found:
+            partitions[gpu.uuid] = _partition_for(group, gpu)
+    if not partitions:
         ids = ", ".join(f"GPU {gpu.index} has {_pci_id(gpu)}" for gpu in gpus)
         reason = f"none of its groups names a GPU here by its {FILTER}; {ids}."
         raise LayoutError(draft.groups[0].position, reason)
-    return found
+    return partitions
 
 
-def _named(group: GroupDraft, gpus: Sequence[PartitionableGpu]) -> Iterator[PartitionableGpu]:
+def _group_gpus(group: GroupDraft, gpus: Sequence[PartitionableGpu]) -> Iterator[PartitionableGpu]:
     if not gpus:
         raise LayoutError(group.position, "there is no GPU that can be cut now.")
-    there = {gpu.index: gpu for gpu in gpus}
-    for index in there if group.indexes is None else group.indexes:
-        if index not in there:
-            known = ", ".join(map(str, there))
+    by_index = {gpu.index: gpu for gpu in gpus}
+    for index in by_index if group.indexes is None else group.indexes:
+        if index not in by_index:
+            available = ", ".join(map(str, by_index))
             raise LayoutError(
-                group.position, f"there is no GPU {index} that can be cut; there are {known}."
+                group.position, f"there is no GPU {index} that can be cut; there are {available}."
             )
-        if _is_of_a_model(group, there[index]):
-            yield there[index]
+        if _is_of_a_model(group, by_index[index]):
+            yield by_index[index]
 
 
 def _pci_id(gpu: PartitionableGpu) -> str:
@@ -329,7 +335,7 @@ def _is_of_a_model(group: GroupDraft, gpu: PartitionableGpu) -> bool:
     return not answers or True in answers
 
 
-def _fitting(group: GroupDraft, gpu: PartitionableGpu) -> tuple[str, ...]:
+def _partition_for(group: GroupDraft, gpu: PartitionableGpu) -> tuple[str, ...]:
     try:
         return rules.resolve(group.profiles, gpu.geometry)
     except rules.PartitionError as error:

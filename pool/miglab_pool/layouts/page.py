@@ -41,13 +41,19 @@ Fate = Literal["stays", "goes", "held", "new", "gap", "other"]
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """A run of memory slices, with what becomes of it."""
+class Segment:
+    """A run of memory slices in the drawing of a GPU.
+
+    Attributes:
+        label: the profile of its slice, or a dash for a gap.
+        status: who holds it or what will become of it, in words.
+        fate: the same as a style of the drawing.
+    """
 
     start: int
     size: int
-    what: str
-    word: str
+    label: str
+    status: str
     fate: Fate
 
 
@@ -57,10 +63,11 @@ class GpuChange:
 
     Attributes:
         layout: the layout's name; empty: it is cut on demand.
-        then: as it is to be; empty where no layout says so.
-        says: how far it is, in words.
-        who: what is waited for, in words.
-        drained: whose slices those are.
+        present_segments: the GPU as it is.
+        planned_segments: the GPU as the layout has it; empty without a layout.
+        summary: how far it is, in words.
+        waiting_for: the leases it waits for, in words.
+        drained: the holders of these leases.
         blocked: what only a person can remove.
     """
 
@@ -68,10 +75,10 @@ class GpuChange:
     memory_slices: int
     layout: str
     conforms: bool
-    now: tuple[Piece, ...]
-    then: tuple[Piece, ...]
-    says: str
-    who: tuple[str, ...] = ()
+    present_segments: tuple[Segment, ...]
+    planned_segments: tuple[Segment, ...]
+    summary: str
+    waiting_for: tuple[str, ...] = ()
     drained: tuple[str, ...] = ()
     blocked: tuple[str, ...] = ()
 
@@ -79,93 +86,103 @@ class GpuChange:
 def changes(
     layouts: Iterable[GpuLayout], gpus: Sequence[GpuView], at: float, titles: Mapping[str, str]
 ) -> list[GpuChange]:
-    """Each GPU against what is asked of it; one that is not there any more is left out."""
-    there = {gpu.uuid: gpu for gpu in gpus}
-    return [_change(one, there[one.gpu], at, titles) for one in layouts if one.gpu in there]
+    """Compare each GPU with its layout; a GPU that is no longer present is left out."""
+    views = {gpu.uuid: gpu for gpu in gpus}
+    return [
+        _gpu_change(layout, views[layout.gpu], at, titles)
+        for layout in layouts
+        if layout.gpu in views
+    ]
 
 
-def _change(one: GpuLayout, gpu: GpuView, at: float, titles: Mapping[str, str]) -> GpuChange:
+def _gpu_change(layout: GpuLayout, gpu: GpuView, at: float, titles: Mapping[str, str]) -> GpuChange:
     return GpuChange(
         gpu.index,
         gpu.memory_slices,
-        one.layout,
-        one.conforms,
-        _filled(_now(one, gpu), gpu.memory_slices),
-        _filled(_then(one), gpu.memory_slices) if one.layout else (),
-        _says(one, at),
-        tuple(_waits(drain, at, titles) for drain in one.drains),
-        tuple(f"{_holder(drain)}, {drain.profile} on GPU {one.index}" for drain in one.drains),
-        one.blocked,
+        layout.layout,
+        layout.conforms,
+        _with_gaps(_present_segments(layout, gpu), gpu.memory_slices),
+        _with_gaps(_planned_segments(layout), gpu.memory_slices) if layout.layout else (),
+        _progress_in_words(layout, at),
+        tuple(_wait_in_words(drain, at, titles) for drain in layout.drains),
+        tuple(
+            f"{_holder_name(drain)}, {drain.profile} on GPU {layout.index}"
+            for drain in layout.drains
+        ),
+        layout.blocked,
     )
 
 
-def _now(one: GpuLayout, gpu: GpuView) -> list[Piece]:
-    held = {drain.slice_id: drain for drain in one.drains}
-    goes = {(place.start, place.profile) for place in one.removes}
-    found = []
-    for item in gpu.slices:
-        fate: Fate = "other" if item.state is SliceState.FOREIGN else "stays"
-        word = item.user or item.state.value
-        if item.slice_id in held:
-            fate, word = "held", f"{_holder(held[item.slice_id])}, then removed"
-        elif (item.start, item.profile) in goes:
-            fate, word = "goes", "removed"
-        found.append(Piece(item.start, item.size, item.profile, word, fate))
-    return found
+def _present_segments(layout: GpuLayout, gpu: GpuView) -> list[Segment]:
+    drains = {drain.slice_id: drain for drain in layout.drains}
+    goes = {(place.start, place.profile) for place in layout.removes}
+    segments = []
+    for slice_view in gpu.slices:
+        fate: Fate = "other" if slice_view.state is SliceState.FOREIGN else "stays"
+        status = slice_view.user or slice_view.state.value
+        if slice_view.slice_id in drains:
+            fate, status = "held", f"{_holder_name(drains[slice_view.slice_id])}, then removed"
+        elif (slice_view.start, slice_view.profile) in goes:
+            fate, status = "goes", "removed"
+        segments.append(
+            Segment(slice_view.start, slice_view.size, slice_view.profile, status, fate)
+        )
+    return segments
 
 
-def _then(one: GpuLayout) -> list[Piece]:
-    keeps = [Piece(p.start, p.size, p.profile, "stays", "stays") for p in one.keeps]
-    return [*keeps, *(Piece(p.start, p.size, p.profile, "new", "new") for p in one.makes)]
+def _planned_segments(layout: GpuLayout) -> list[Segment]:
+    keeps = [Segment(p.start, p.size, p.profile, "stays", "stays") for p in layout.keeps]
+    return [*keeps, *(Segment(p.start, p.size, p.profile, "new", "new") for p in layout.makes)]
 
 
-def _filled(pieces: Iterable[Piece], memory_slices: int) -> tuple[Piece, ...]:
-    """The pieces from the first memory slice to the last, with the gaps between them."""
-    drawn: list[Piece] = []
+def _with_gaps(segments: Iterable[Segment], memory_slices: int) -> tuple[Segment, ...]:
+    """Return the segments from the first memory slice to the last, with the gaps between them."""
+    filled: list[Segment] = []
     position = 0
-    for piece in sorted(pieces, key=lambda piece: piece.start):
-        if piece.start > position:
-            drawn.append(Piece(position, piece.start - position, "–", "no slice", "gap"))
-        drawn.append(piece)
-        position = max(position, piece.start + piece.size)
+    for segment in sorted(segments, key=lambda segment: segment.start):
+        if segment.start > position:
+            filled.append(Segment(position, segment.start - position, "–", "no slice", "gap"))
+        filled.append(segment)
+        position = max(position, segment.start + segment.size)
     if position < memory_slices:
-        drawn.append(Piece(position, memory_slices - position, "–", "no slice", "gap"))
-    return tuple(drawn)
+        filled.append(Segment(position, memory_slices - position, "–", "no slice", "gap"))
+    return tuple(filled)
 
 
-def _says(one: GpuLayout, at: float) -> str:
-    if not one.layout:
+def _progress_in_words(layout: GpuLayout, at: float) -> str:
+    if not layout.layout:
         return "No layout: partitioned on demand"
-    if one.conforms:
+    if layout.conforms:
         return "Conforms"
     parts = [
-        f"{len(found)} to {what}"
-        for found, what in ((one.makes, "create"), (one.removes, "remove"))
-        if found
+        f"{len(slices)} to {verb}"
+        for slices, verb in ((layout.makes, "create"), (layout.removes, "remove"))
+        if slices
     ]
-    if one.drains:
-        number = len(one.drains)
+    if layout.drains:
+        number = len(layout.drains)
         parts.append(f"waiting for {number} in use")
-        parts.append(_ready(one, at))
+        parts.append(_completion_in_words(layout, at))
     return ", ".join(parts) or "Does not conform"
 
 
-def _ready(one: GpuLayout, at: float) -> str:
-    if one.ready_at is None:
+def _completion_in_words(layout: GpuLayout, at: float) -> str:
+    if layout.ready_at is None:
         return "a blocking lease has no set end"
-    return f"done in {duration(one.ready_at - at)} at the latest"
+    return f"done in {duration(layout.ready_at - at)} at the latest"
 
 
-def _holder(drain: LayoutDrain) -> str:
+def _holder_name(drain: LayoutDrain) -> str:
     return drain.user or "somebody"
 
 
-def _waits(drain: LayoutDrain, at: float, titles: Mapping[str, str]) -> str:
+def _wait_in_words(drain: LayoutDrain, at: float, titles: Mapping[str, str]) -> str:
     course = f" ({titles.get(drain.course, drain.course)})" if drain.course else ""
-    return f"{_holder(drain)}{course} holds {drain.profile}: the lease {_lasts(drain, at)}"
+    end = _lease_end_in_words(drain, at)
+    return f"{_holder_name(drain)}{course} holds {drain.profile}: the lease {end}"
 
 
-def _lasts(drain: LayoutDrain, at: float) -> str:
+def _lease_end_in_words(drain: LayoutDrain, at: float) -> str:
     if drain.ends_at is not None:
         return f"ends in {duration(drain.ends_at - at)}"
     if drain.guaranteed_until > at:
@@ -175,13 +192,13 @@ def _lasts(drain: LayoutDrain, at: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class GroupFields:
-    """Some GPUs of the layout that is made, as fields.
+    """One group of the layout in the editor, as form fields.
 
     Attributes:
-        devices: which, as the file names them.
-        counts: each profile with how many of it, and its picture.
-        changes: its GPUs, drawn; none if it is refused.
-        refused: why it cannot be.
+        devices: its GPUs, as the file names them.
+        counts: each profile with its count and its picture.
+        changes: the changes of its GPUs; none if it is refused.
+        refused: why the group is refused; empty if it is not.
     """
 
     devices: str
@@ -191,32 +208,36 @@ class GroupFields:
 
 
 def group_fields(
-    asked: LayoutDraft,
+    draft: LayoutDraft,
     gpus: Sequence[PartitionableGpu],
-    drawn: Sequence[GpuChange],
-    refused: LayoutError | None,
+    gpu_changes: Sequence[GpuChange],
+    refusal: LayoutError | None,
 ) -> Iterator[GroupFields]:
-    """The groups of a layout; a profile that none of its GPUs has stays in sight."""
-    for group in asked.groups:
-        mine = [gpu for gpu in gpus if group.indexes is None or gpu.index in group.indexes]
-        offered = [profile for gpu in mine or gpus for profile in gpu.geometry.profiles]
-        whole = max((profile.compute_slices for profile in offered), default=0)
-        wanted = Counter(group.profiles)
-        names = dict.fromkeys([*(profile.name for profile in offered), *wanted])
+    """Yield the groups of a layout; a profile that none of its GPUs has is listed too."""
+    for group in draft.groups:
+        group_gpus = [gpu for gpu in gpus if group.indexes is None or gpu.index in group.indexes]
+        offered = [profile for gpu in group_gpus or gpus for profile in gpu.geometry.profiles]
+        compute_slices = max((profile.compute_slices for profile in offered), default=0)
+        counts = Counter(group.profiles)
+        names = dict.fromkeys([*(profile.name for profile in offered), *counts])
         yield GroupFields(
             "all" if group.indexes is None else ", ".join(map(str, group.indexes)),
-            tuple((name, wanted[name], gpu_picture(name, whole)) for name in names),
-            tuple(one for one in drawn if one.index in {gpu.index for gpu in mine}),
-            refused.why if refused and refused.position == group.position else "",
+            tuple((name, counts[name], gpu_picture(name, compute_slices)) for name in names),
+            tuple(
+                gpu_change
+                for gpu_change in gpu_changes
+                if gpu_change.index in {gpu.index for gpu in group_gpus}
+            ),
+            refusal.problem if refusal and refusal.position == group.position else "",
         )
 
 
-def _replaced(found: Layouts, now: Mapping[str, str]) -> str:
-    """The layouts in force on the GPUs that a layout names."""
+def _replaced_in_words(layouts: Layouts, names: Mapping[str, str]) -> str:
+    """The layouts that a new one replaces, with their GPUs, in words."""
     gpus: defaultdict[str, list[str]] = defaultdict(list)
-    for one in found.gpus:
-        gpus[now.get(one.gpu) or "no named layout"].append(str(one.index))
-    return "; ".join(f"{name} on GPU {', '.join(where)}" for name, where in gpus.items())
+    for gpu_layout in layouts.gpus:
+        gpus[names.get(gpu_layout.gpu) or "no named layout"].append(str(gpu_layout.index))
+    return "; ".join(f"{name} on GPU {', '.join(indexes)}" for name, indexes in gpus.items())
 
 
 Viewer = Annotated[Principal, needs(Right.SEE_LAYOUTS)]
@@ -231,20 +252,22 @@ def examples(gpus: Sequence[PartitionableGpu]) -> list[tuple[str, str]]:
     smallest = {name for geometry in by_model for name in _all_small(geometry)}
     small = f"all-{smallest.pop()}" if len(smallest) == 1 else "all-small"
     return [
-        ("All small", _example(small, by_model, _all_small)),
-        ("Mixed sizes", _example("mixed", by_model, _mixed)),
-        ("On demand", _example("all-enabled", by_model, lambda _: {})),
+        ("All small", _example_file(small, by_model, _all_small)),
+        ("Mixed sizes", _example_file("mixed", by_model, _mixed)),
+        ("On demand", _example_file("all-enabled", by_model, lambda _: {})),
     ]
 
 
-def _example(
-    name: str, by_model: Mapping[Geometry, list[int]], make: Callable[[Geometry], Counts]
+def _example_file(
+    name: str, by_model: Mapping[Geometry, list[int]], count_slices: Callable[[Geometry], Counts]
 ) -> str:
     """A file with a group for each model; of one model, for all GPUs."""
     text = f"version: v1\nmig-configs:\n  {name}:\n"
     for geometry, indexes in by_model.items():
         devices = "all" if len(by_model) == 1 else str(indexes)
-        slices = ", ".join(f"{profile}: {count}" for profile, count in make(geometry).items())
+        slices = ", ".join(
+            f"{profile}: {count}" for profile, count in count_slices(geometry).items()
+        )
         text += f"    - devices: {devices}\n      mig-enabled: true\n"
         text += f"      mig-devices: {{{slices}}}\n"
     return text
@@ -252,11 +275,13 @@ def _example(
 
 def _by_compute(geometry: Geometry) -> dict[int, Profile]:
     """For each number of compute slices the profile with the least memory, the largest first."""
-    found: dict[int, Profile] = {}
-    for one in sorted(geometry.profiles, key=lambda one: (-one.compute_slices, one.size)):
-        if one.is_plain:
-            found.setdefault(one.compute_slices, one)
-    return found
+    by_compute: dict[int, Profile] = {}
+    for profile in sorted(
+        geometry.profiles, key=lambda profile: (-profile.compute_slices, profile.size)
+    ):
+        if profile.is_plain:
+            by_compute.setdefault(profile.compute_slices, profile)
+    return by_compute
 
 
 def _all_small(geometry: Geometry) -> Counts:
@@ -267,28 +292,28 @@ def _all_small(geometry: Geometry) -> Counts:
 def _mixed(geometry: Geometry) -> Counts:
     """Each slice takes at most half of what is left; the last ones are the smallest."""
     by_compute = _by_compute(geometry)
-    left, counts = max(by_compute), Counter[str]()
-    while left > 0:
-        size = next((size for size in by_compute if size <= left / 2), min(by_compute))
+    free_slices, counts = max(by_compute), Counter[str]()
+    while free_slices > 0:
+        size = next((size for size in by_compute if size <= free_slices / 2), min(by_compute))
         counts[by_compute[size].name] += 1
-        left -= size
+        free_slices -= size
     return dict(counts)
 
 
 async def page(request: Request, principal: Principal) -> str:
-    """The whole page."""
+    """Render the page of layouts."""
     runner: PoolRunner = request.app.state.runner
-    found = visible(await runner.look(lambda pool: pool.layouts.all()), principal)
+    layouts = visible(await runner.look(lambda pool: pool.layouts.all()), principal)
     snapshot = visible_snapshot(await runner.snapshot(), principal)
-    has_layouts = any(gpu.layout for gpu in found.gpus)
+    has_layouts = any(gpu.layout for gpu in layouts.gpus)
     offered = examples(await runner.look(lambda pool: pool.layouts.partitionable()))
     return render(
         "layouts.html",
         request,
         principal,
         "layouts",
-        changes=changes(found.gpus, snapshot.gpus, time.time(), request.app.state.course_titles),
-        text=dump(found.gpus) if has_layouts else offered[0][1],
+        changes=changes(layouts.gpus, snapshot.gpus, time.time(), request.app.state.course_titles),
+        text=dump(layouts.gpus) if has_layouts else offered[0][1],
         has_layouts=has_layouts,
         examples=offered,
         may_partition=principal.has(Right.PARTITION),
@@ -299,26 +324,30 @@ async def preview(
     request: LayoutText, principal: Viewer, runner: Runner, about: Request
 ) -> Response:
     """A layout as fields, what it would change or why it cannot be, and the form to apply it."""
-    asked = await _asked(request)
+    draft = await _read_draft(request)
     gpus = await runner.look(lambda pool: pool.layouts.partitionable())
     snapshot = visible_snapshot(await runner.snapshot(), principal)
-    found, refused = None, None
+    layouts, refusal = None, None
     try:
-        found = visible(await runner.look(lambda pool: pool.layouts.diff(asked)), principal)
+        layouts = visible(await runner.look(lambda pool: pool.layouts.diff(draft)), principal)
     except LayoutError as error:
-        refused = error
+        refusal = error
     titles = about.app.state.course_titles
-    drawn = changes(found.gpus, snapshot.gpus, time.time(), titles) if found else []
-    named = {one.index for one in drawn}
-    now = {gpu.uuid: gpu.layout for gpu in snapshot.gpus}
+    gpu_changes = changes(layouts.gpus, snapshot.gpus, time.time(), titles) if layouts else []
+    changed_indexes = {gpu_change.index for gpu_change in gpu_changes}
+    names = {gpu.uuid: gpu.layout for gpu in snapshot.gpus}
     html = render_part(
         "part_layout_diff.html",
-        name=asked.name,
-        groups=group_fields(asked, gpus, drawn, refused),
-        others=[(gpu.index, now.get(gpu.uuid)) for gpu in gpus if found and gpu.index not in named],
-        found=found,
-        replaces=_replaced(found, now) if found else "",
-        drains="; ".join(who for one in drawn for who in one.drained),
+        name=draft.name,
+        groups=group_fields(draft, gpus, gpu_changes, refusal),
+        other_gpus=[
+            (gpu.index, names.get(gpu.uuid))
+            for gpu in gpus
+            if layouts and gpu.index not in changed_indexes
+        ],
+        layouts=layouts,
+        replaces=_replaced_in_words(layouts, names) if layouts else "",
+        drains="; ".join(holder for gpu_change in gpu_changes for holder in gpu_change.drained),
         may_partition=principal.has(Right.PARTITION),
     )
     return HTMLResponse(html)
@@ -336,38 +365,43 @@ async def layouts(principal: Viewer, runner: Runner) -> Layouts:
 
 
 @router.get("/file")
-async def as_file(_: Viewer, runner: Runner) -> dict[str, str]:
+async def export_file(_: Viewer, runner: Runner) -> dict[str, str]:
     """The layouts of all GPUs, as the text of a layout file."""
-    found = await runner.look(lambda pool: pool.layouts.all())
-    return {"text": dump(found.gpus)}
+    layouts = await runner.look(lambda pool: pool.layouts.all())
+    return {"text": dump(layouts.gpus)}
 
 
 @router.post("/diff")
 async def diff(request: LayoutText, principal: Viewer, runner: Runner) -> Layouts:
     """What a file would change now, and which leases block it; changes nothing."""
-    asked = await _asked(request)
-    return visible(await runner.look(lambda pool: pool.layouts.diff(asked)), principal)
+    draft = await _read_draft(request)
+    return visible(await runner.look(lambda pool: pool.layouts.diff(draft)), principal)
 
 
 @router.put("")
 async def apply(request: ApplyRequest, principal: Partitioner, runner: Runner) -> Applied:
     """Apply a file by draining: nobody is cut off without ``now``."""
-    asked = await _asked(request)
+    draft = await _read_draft(request)
 
     def decision(pool: Pool) -> Applied:
-        _check_rights(pool, principal, pool.layouts.diff(asked).gpus)
-        found = pool.layouts.apply(asked, principal.by, request.reason, request.anyway)
-        warned = tuple(_ask_back(pool, principal, found.gpus, request)) if request.now else ()
-        now = pool.layouts.diff(asked) if warned else found
+        _check_rights(pool, principal, pool.layouts.diff(draft).gpus)
+        applied = pool.layouts.apply(draft, principal.by, request.reason, request.anyway)
+        warned = (
+            tuple(_warn_blocking(pool, principal, applied.gpus, request)) if request.now else ()
+        )
+        current = pool.layouts.diff(draft) if warned else applied
         return Applied(
-            at=now.at, gpus=_visible(now.gpus, principal), breaks=found.breaks, warned=warned
+            at=current.at,
+            gpus=_visible_gpus(current.gpus, principal),
+            breaks=applied.breaks,
+            warned=warned,
         )
 
     return await runner.decide(decision)
 
 
-async def _asked(request: LayoutText) -> LayoutDraft:
-    """The configuration, read beside everything else, as a long file takes its time."""
+async def _read_draft(request: LayoutText) -> LayoutDraft:
+    """Parse the configuration on a thread of its own, since a long file takes long."""
     return await asyncio.to_thread(read, request.text, request.file, request.name)
 
 
@@ -375,12 +409,12 @@ async def _asked(request: LayoutText) -> LayoutDraft:
 
 
 def _check_rights(pool: Pool, principal: Principal, gpus: Iterable[GpuLayout]) -> None:
-    """Refuse who may not cut one of the GPUs."""
+    """Refuse a principal who may not partition one of the GPUs."""
     for gpu in gpus:
         principal.require(Right.PARTITION, pool.settings.assigned_course(gpu.gpu, gpu.index))
 
 
-def _ask_back(
+def _warn_blocking(
     pool: Pool, principal: Principal, gpus: Iterable[GpuLayout], request: ApplyRequest
 ) -> Iterator[int]:
     """Warn the blocking leases that the principal may end; the others run on."""
@@ -393,22 +427,22 @@ def _ask_back(
 
 
 def _may_end(pool: Pool, principal: Principal, drain: LayoutDrain) -> bool:
-    """Whether it is held by somebody who can be asked, and was not asked yet."""
+    """Whether the principal may reclaim the lease, and nobody has warned its holder yet."""
     lease = pool.leases.find(drain.lease)
     is_held = lease.state in (LeaseState.ATTACHED, LeaseState.RUNNING, LeaseState.WARNED)
     is_asked = lease.warning is not None and lease.warning.kind is WarningKind.STAFF
     return is_held and not is_asked and principal.may(Right.RELEASE, lease.course)
 
 
-def visible(found: Layouts, principal: Principal) -> Layouts:
+def visible(layouts: Layouts, principal: Principal) -> Layouts:
     """The layouts without the names of those whom the principal may not see."""
-    return found.model_copy(update={"gpus": _visible(found.gpus, principal)})
+    return layouts.model_copy(update={"gpus": _visible_gpus(layouts.gpus, principal)})
 
 
-def _visible(gpus: Iterable[GpuLayout], principal: Principal) -> tuple[GpuLayout, ...]:
+def _visible_gpus(gpus: Iterable[GpuLayout], principal: Principal) -> tuple[GpuLayout, ...]:
     return tuple(
         gpu.model_copy(
-            update={"drains": tuple(_visible_drain(one, principal) for one in gpu.drains)}
+            update={"drains": tuple(_visible_drain(drain, principal) for drain in gpu.drains)}
         )
         for gpu in gpus
     )

@@ -1,8 +1,8 @@
-"""How a GPU is to be cut by a layout.  Pure, like a table.
+"""How a layout partitions a GPU, and what must change for it.  Pure.
 
-A *cut* is the names of the profiles a GPU is to have, in any order; where each lies is chosen here
-(`arrange`), so that the fewest leases block it and the most slices can stay.  `change` says
-what is to be done; nothing in it ever ends a lease.  Knows neither ledger, clock nor NVML.
+A *partition* is the names of the profiles that a GPU is to have, in any order.  `arrange` chooses
+their placements, so that the fewest leases block them and the most slices can stay.  `plan_change`
+lists the steps; none of them ends a lease.  Knows neither ledger, clock nor NVML.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,29 +10,29 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 
-from miglab_api.wording import in_words
+from miglab_api.wording import partition_in_words
 from miglab_pool.gpu.geometry import Geometry, Placed, Profile
 from miglab_pool.state.placement import Layout, clash, layouts_beside
 
 
 class PartitionError(ValueError):
-    """A cut that cannot be read, or that a GPU cannot have; says what would fit."""
+    """A partition that a GPU cannot have; the message says what would fit."""
 
 
 def resolve(names: Iterable[str], geometry: Geometry) -> tuple[str, ...]:
-    """The cut, sorted, if an empty GPU can have it.
+    """Return the partition, sorted, if an empty GPU can have it.
 
     Raises:
         PartitionError: there is no such profile, or they do not fit; the message says what would.
     """
-    found = tuple(sorted(names))
-    for name in found:
+    partition = tuple(sorted(names))
+    for name in partition:
         if name not in geometry.by_name:
-            known = ", ".join(profile.name for profile in geometry.profiles) or "nothing"
-            raise PartitionError(f"it has no {_brief(name)}; it can be cut into {known}")
-    if not is_possible(found, geometry):
-        raise PartitionError(_what_fits(tuple(reversed(found)), geometry))
-    return found
+            available = ", ".join(profile.name for profile in geometry.profiles) or "nothing"
+            raise PartitionError(f"it has no {_excerpt(name)}; it can be cut into {available}")
+    if not is_possible(partition, geometry):
+        raise PartitionError(_misfit_in_words(tuple(reversed(partition)), geometry))
+    return partition
 
 
 def is_possible(names: Sequence[str], geometry: Geometry) -> bool:
@@ -40,28 +40,28 @@ def is_possible(names: Sequence[str], geometry: Geometry) -> bool:
     return bool(arrangements(geometry, tuple(sorted(names))))
 
 
-def _what_fits(names: Sequence[str], geometry: Geometry) -> str:
-    """The most of them that fit, the largest first, and what is one too many."""
-    kept: list[str] = []
-    left: list[str] = []
+def _misfit_in_words(names: Sequence[str], geometry: Geometry) -> str:
+    """Why the profiles do not fit: the most of them that do, largest first, and those left over."""
+    fitting: list[str] = []
+    refused: list[str] = []
     for name in names:
-        fits = name not in left and is_possible([*kept, name], geometry)
-        (kept if fits else left).append(name)
+        fits = name not in refused and is_possible([*fitting, name], geometry)
+        (fitting if fits else refused).append(name)
     return (
-        f"{in_words(names)} do not fit on it: beside {in_words(kept)}, which would fit, there is "
-        f"no place for {in_words(left)}"
+        f"{partition_in_words(names)} do not fit on it: beside {partition_in_words(fitting)}, "
+        f"which would fit, there is no place for {partition_in_words(refused)}"
     )
 
 
-def _brief(text: str) -> str:
+def _excerpt(text: str) -> str:
     return text if len(text) <= 40 else text[:39] + "…"
 
 
 # -- where the slices go ------------------------------------------------------------------------
 
 
-class Kind(StrEnum):
-    """What a slice that lies on a GPU is to a layout."""
+class LayoutRole(StrEnum):
+    """What a slice on a GPU means for its layout."""
 
     FREE = "free"
     HELD = "held"
@@ -71,7 +71,7 @@ class Kind(StrEnum):
     FIXED = "fixed"  # foreign, quarantined, or drained by hand
 
 
-HELD = frozenset({Kind.HELD, Kind.GRANTED})
+HELD = frozenset({LayoutRole.HELD, LayoutRole.GRANTED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,59 +79,59 @@ class PresentSlice:
     """A slice on a GPU, by the ledger's number."""
 
     number: int
-    placed: Placed
-    kind: Kind
+    placed_slice: Placed
+    role: LayoutRole
 
     @property
-    def where(self) -> tuple[int, str]:
-        """Start and profile: what makes it the slice that a layout wants."""
-        return where(self.placed)
+    def key(self) -> tuple[int, str]:
+        """Its start and profile, by which it is compared with the slices of a layout."""
+        return slice_key(self.placed_slice)
 
 
-def where(placed: Placed) -> tuple[int, str]:
+def slice_key(placed_slice: Placed) -> tuple[int, str]:
     """The start and profile of a slice."""
-    return placed.placement.start, placed.profile.name
+    return placed_slice.placement.start, placed_slice.profile.name
 
 
 @dataclass(frozen=True)
 class Change:
-    """What is to be done to a GPU so that it has its cut.
+    """The steps that give a GPU its partition.
 
     Attributes:
-        wanted: the slices of the cut, each with its placement.
+        target: the slices of the partition, each with its placement.
         keeps: slices that are there and stay.
         makes: wanted slices that are not there and not under way.
         comes: slices that are being made where they are wanted.
         removes: free slices that are not wanted.
         drains: leased slices that are not wanted: their leases run on, then they are removed.
         goes: slices that are being destroyed, or made though not wanted.
-        fixed: foreign, quarantined or drained slices: a person's to decide.
+        immovable: foreign, quarantined or drained slices: a person's to decide.
     """
 
-    wanted: tuple[Placed, ...]
+    target: tuple[Placed, ...]
     keeps: tuple[PresentSlice, ...] = ()
     makes: tuple[Placed, ...] = ()
     comes: tuple[PresentSlice, ...] = ()
     removes: tuple[PresentSlice, ...] = ()
     drains: tuple[PresentSlice, ...] = ()
     goes: tuple[PresentSlice, ...] = ()
-    fixed: tuple[PresentSlice, ...] = ()
+    immovable: tuple[PresentSlice, ...] = ()
 
     @property
     def is_done(self) -> bool:
         """Whether the GPU has exactly the slices wanted, all of them usable."""
-        return len(self.keeps) == len(self.wanted) and not (
-            self.removes or self.drains or self.goes or self.fixed
+        return len(self.keeps) == len(self.target) and not (
+            self.removes or self.drains or self.goes or self.immovable
         )
 
     @property
     def ready(self) -> tuple[Placed, ...]:
         """The wanted slices that can be made as soon as ``removes`` are gone."""
-        others = (*self.keeps, *self.comes, *self.drains, *self.goes, *self.fixed)
+        occupants = (*self.keeps, *self.comes, *self.drains, *self.goes, *self.immovable)
         return tuple(
-            placed
-            for placed in self.makes
-            if not any(clash(placed, other.placed) for other in others)
+            placed_slice
+            for placed_slice in self.makes
+            if not any(clash(placed_slice, occupant.placed_slice) for occupant in occupants)
         )
 
 
@@ -149,50 +149,66 @@ def arrange(geometry: Geometry, names: Sequence[str], present: Sequence[PresentS
 
     Args:
         geometry: the GPU's.
-        names: the cut, resolved (`resolve`).
+        names: the partition, resolved (`resolve`).
         present: what is on the GPU.
 
     Returns:
         Of all arrangements the one with the fewest slices under what nobody may remove, then the
         fewest leases on slices not wanted, then the most slices that stay, then the lowest starts.
     """
-    found = arrangements(geometry, tuple(sorted(names)))
-    return min(found, key=lambda layout: _how_bad(layout, present))
+    candidates = arrangements(geometry, tuple(sorted(names)))
+    return min(candidates, key=lambda layout: _arrangement_cost(layout, present))
 
 
-def _how_bad(
+def _arrangement_cost(
     layout: Layout, present: Sequence[PresentSlice]
 ) -> tuple[int, int, int, tuple[int, ...]]:
-    wanted = {where(placed) for placed in layout}
-    fixed = [item.placed for item in present if item.kind is Kind.FIXED]
-    under = sum(any(clash(placed, other) for other in fixed) for placed in layout)
-    drained = sum(item.kind in HELD and item.where not in wanted for item in present)
-    stays = sum(item.kind is not Kind.FIXED and item.where in wanted for item in present)
-    return under, drained, -stays, tuple(placed.placement.start for placed in layout)
+    target_keys = {slice_key(placed_slice) for placed_slice in layout}
+    immovable = [
+        present_slice.placed_slice
+        for present_slice in present
+        if present_slice.role is LayoutRole.FIXED
+    ]
+    blocked = sum(any(clash(placed_slice, other) for other in immovable) for placed_slice in layout)
+    drained = sum(
+        present_slice.role in HELD and present_slice.key not in target_keys
+        for present_slice in present
+    )
+    stays = sum(
+        present_slice.role is not LayoutRole.FIXED and present_slice.key in target_keys
+        for present_slice in present
+    )
+    return blocked, drained, -stays, tuple(placed_slice.placement.start for placed_slice in layout)
 
 
-def change(geometry: Geometry, names: Sequence[str], present: Sequence[PresentSlice]) -> Change:
-    """What is to be done so that the GPU has its cut.  Guarantees: nothing leased is removed."""
-    wanted = arrange(geometry, names, present)
-    wanted_at = {where(placed) for placed in wanted}
-    there = {item.where for item in present if item.kind in (*HELD, Kind.FREE, Kind.COMING)}
+def plan_change(
+    geometry: Geometry, names: Sequence[str], present: Sequence[PresentSlice]
+) -> Change:
+    """Plan the steps that give the GPU its partition; none of them removes a leased slice."""
+    target = arrange(geometry, names, present)
+    target_keys = {slice_key(placed_slice) for placed_slice in target}
+    existing_keys = {
+        item.key for item in present if item.role in (*HELD, LayoutRole.FREE, LayoutRole.COMING)
+    }
 
-    def some(*kinds: Kind, is_wanted: bool | None = None) -> tuple[PresentSlice, ...]:
+    def some(*roles: LayoutRole, is_target: bool | None = None) -> tuple[PresentSlice, ...]:
         return tuple(
-            item
-            for item in present
-            if item.kind in kinds and is_wanted in (None, item.where in wanted_at)
+            present_slice
+            for present_slice in present
+            if present_slice.role in roles and is_target in (None, present_slice.key in target_keys)
         )
 
     return Change(
-        wanted=wanted,
-        keeps=some(Kind.FREE, Kind.HELD, is_wanted=True),
-        makes=tuple(placed for placed in wanted if where(placed) not in there),
-        comes=some(Kind.COMING, Kind.GRANTED, is_wanted=True),
-        removes=some(Kind.FREE, is_wanted=False),
-        drains=some(*HELD, is_wanted=False),
-        goes=(*some(Kind.GOING), *some(Kind.COMING, is_wanted=False)),
-        fixed=some(Kind.FIXED),
+        target=target,
+        keeps=some(LayoutRole.FREE, LayoutRole.HELD, is_target=True),
+        makes=tuple(
+            placed_slice for placed_slice in target if slice_key(placed_slice) not in existing_keys
+        ),
+        comes=some(LayoutRole.COMING, LayoutRole.GRANTED, is_target=True),
+        removes=some(LayoutRole.FREE, is_target=False),
+        drains=some(*HELD, is_target=False),
+        goes=(*some(LayoutRole.GOING), *some(LayoutRole.COMING, is_target=False)),
+        immovable=some(LayoutRole.FIXED),
     )
 
 
@@ -200,17 +216,19 @@ def change(geometry: Geometry, names: Sequence[str], present: Sequence[PresentSl
 
 
 @lru_cache(maxsize=1024)
-def only(geometry: Geometry, wanted: Layout) -> Geometry:
-    """The GPU as it may be used while the layout is in force: its profiles at its starts alone.
+def restrict_geometry(geometry: Geometry, target: Layout) -> Geometry:
+    """Restrict a geometry to a layout's profiles at the layout's starts.
 
-    What is placed there fits the layout, so no new lease is ever in its way.
+    Whatever is placed on it fits the layout, so no new lease ever blocks the layout.
     """
-    return Geometry(geometry.memory_slices, tuple(_wanted_profiles(geometry, wanted)))
+    return Geometry(geometry.memory_slices, tuple(_restricted_profiles(geometry, target)))
 
 
-def _wanted_profiles(geometry: Geometry, wanted: Layout) -> Iterator[Profile]:
+def _restricted_profiles(geometry: Geometry, target: Layout) -> Iterator[Profile]:
     for profile in geometry.profiles:
-        mine = (placed for placed in wanted if placed.profile.name == profile.name)
-        starts = tuple(sorted(placed.placement.start for placed in mine))
+        matching = (
+            placed_slice for placed_slice in target if placed_slice.profile.name == profile.name
+        )
+        starts = tuple(sorted(placed_slice.placement.start for placed_slice in matching))
         if starts:
             yield replace(profile, max_count=len(starts), starts=starts)

@@ -1,9 +1,9 @@
-"""How each GPU stands to its layout, or to one that might be applied; and applying one.
+"""Compares GPUs with layouts, and applies a layout.
 
 Applying is a decision in the ledger and ends no lease: from then on a GPU takes new leases only on
-the slices of its layout, free slices that it does not want are destroyed, and what it lacks is made
-when there is room.  A layout holds until another is applied.  Names are all in what is told: who
-may see them is the service's to decide.
+the slices of its layout, free slices outside the layout are destroyed, and missing ones are created
+when there is room.  A layout holds until another is applied.  Answers contain the holders' names:
+the HTTP service leaves out those that the principal may not see.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from miglab_api.gpus import GpuLayout, LayoutDrain, Layouts, PlacedSlice, SliceState
 from miglab_api.leases import LeaseState
-from miglab_api.wording import in_words
+from miglab_api.wording import partition_in_words
 from miglab_pool.gpu.geometry import Placed
 from miglab_pool.layouts.file import LayoutDraft, PartitionableGpu, resolve
 from miglab_pool.layouts.rules import Change, PresentSlice
@@ -23,7 +23,7 @@ from miglab_pool.state.view import GpuSnapshot, PoolView
 
 
 class PoolLayouts(Subject):
-    """See the module."""
+    """The layouts of the pool's GPUs."""
 
     def partitionable(self) -> list[PartitionableGpu]:
         """The GPUs that a layout may name, by index, and how each can be cut."""
@@ -32,25 +32,25 @@ class PoolLayouts(Subject):
     def all(self) -> Layouts:
         """How each GPU stands to its layout."""
         view = self.store.current
-        found = (_gpu_layout(view, gpu, gpu.layout, gpu.partition) for gpu in _gpus(view))
-        return Layouts(at=view.at, gpus=tuple(found))
+        layouts = (_gpu_layout(view, gpu, gpu.layout, gpu.partition) for gpu in _gpus(view))
+        return Layouts(at=view.at, gpus=tuple(layouts))
 
-    def diff(self, asked: LayoutDraft) -> Layouts:
+    def diff(self, draft: LayoutDraft) -> Layouts:
         """What applying this would do now; changes nothing.
 
         Raises:
             LayoutError: it names what is not there or not possible.
         """
         view = self.store.current
-        return _diff(view, asked.name, resolve(asked, _partitionable(view)))
+        return _diff(view, draft.name, resolve(draft, _partitionable(view)))
 
     @locked
-    def apply(self, asked: LayoutDraft, by: str, reason: str = "", anyway: str = "") -> Layouts:
+    def apply(self, draft: LayoutDraft, cause: str, reason: str = "", anyway: str = "") -> Layouts:
         """Apply a layout by draining; GPUs that it names without slices are cut on demand again.
 
         Args:
-            asked: what a file says.
-            by: who.
+            draft: the configuration of a file.
+            cause: who applies it.
             reason: why, for the ledger.
             anyway: why, though it takes slices from a reservation; empty: then it is refused.
 
@@ -61,25 +61,25 @@ class PoolLayouts(Subject):
             LayoutError: it names what is not there or not possible; nothing was applied.
             Refused: ``breaks-reservation``, with which.
         """
-        partitions = resolve(asked, self.partitionable())
-        breaks = _diff(self.store.current, asked.name, partitions).breaks
+        partitions = resolve(draft, self.partitionable())
+        breaks = _diff(self.store.current, draft.name, partitions).breaks
         if breaks and not anyway:
             raise Refused(
                 "breaks-reservation",
                 f"{' '.join(breaks)} Leave a GPU out, partition it otherwise, change the "
                 "reservation, or say why it is to be applied anyway.",
             )
-        said = " ".join([f"({reason})"] * bool(reason) + [f"(anyway: {anyway})"] * bool(anyway))
+        notes = " ".join([f"({reason})"] * bool(reason) + [f"(anyway: {anyway})"] * bool(anyway))
         with self.store.write(durable=True) as tx:
             for uuid, partition in partitions.items():
-                name = asked.name if partition else ""
+                name = draft.name if partition else ""
                 row = self.store.state.gpus[uuid]
                 row = replace(row, layout=name, partition=",".join(partition))
-                cut = in_words(reversed(partition)) if partition else "on demand"
+                cut = partition_in_words(reversed(partition)) if partition else "on demand"
                 tx.put(row)
                 course = self.store.settings.assigned_course(uuid, row.idx)
-                tx.record(row, by, f"{asked.name}: {cut} {said}".strip(), "apply", course)
-        return _diff(self.store.current, asked.name, partitions)
+                tx.record(row, cause, f"{draft.name}: {cut} {notes}".strip(), "apply", course)
+        return _diff(self.store.current, draft.name, partitions)
 
 
 def _partitionable(view: PoolView) -> list[PartitionableGpu]:
@@ -98,17 +98,17 @@ def _partitionable(view: PoolView) -> list[PartitionableGpu]:
 
 
 def _diff(view: PoolView, name: str, partitions: Mapping[str, tuple[str, ...]]) -> Layouts:
-    """The GPUs that a layout names, against it."""
+    """Compare the GPUs that a layout names with it."""
     gpus = (gpu for gpu in _gpus(view) if gpu.uuid in partitions)
     cut = {
-        uuid: view.facts[uuid].cut(name, partition, view.at)
+        uuid: view.facts[uuid].with_layout(name, partition, view.at)
         for uuid, partition in partitions.items()
     }
     return Layouts(
         at=view.at,
         gpus=tuple(_gpu_layout(view, gpu, name, partitions[gpu.uuid]) for gpu in gpus),
         breaks=tuple(
-            promise.message for promise in feasible.broken_promises(view, {**view.gpus, **cut})
+            broken.message for broken in feasible.broken_promises(view, {**view.gpus, **cut})
         ),
     )
 
@@ -125,7 +125,7 @@ def _gpu_layout(
     if not partition:
         return GpuLayout(gpu=row.uuid, index=row.idx, conforms=True)
     todo = gpu.change(partition)
-    drains = tuple(_drain(view, item) for item in todo.drains)
+    drains = tuple(_layout_drain(view, present_slice) for present_slice in todo.drains)
     ends = [drain.ends_at for drain in drains]
     blocked = tuple(_blocked(gpu, todo))
     return GpuLayout(
@@ -134,19 +134,23 @@ def _gpu_layout(
         layout=name,
         partition=partition,
         conforms=todo.is_done and not blocked,
-        keeps=_placed_slices(item.placed for item in todo.keeps),
-        makes=_placed_slices([*todo.makes, *(item.placed for item in todo.comes)]),
-        removes=_placed_slices(item.placed for item in (*todo.removes, *todo.goes)),
+        keeps=_placed_slices(present_slice.placed_slice for present_slice in todo.keeps),
+        makes=_placed_slices(
+            [*todo.makes, *(present_slice.placed_slice for present_slice in todo.comes)]
+        ),
+        removes=_placed_slices(
+            present_slice.placed_slice for present_slice in (*todo.removes, *todo.goes)
+        ),
         drains=drains,
         blocked=blocked,
-        ready_at=None if row.draining and not todo.is_done else _latest(view, ends),
+        ready_at=None if row.draining and not todo.is_done else _latest_end(view, ends),
     )
 
 
-def _latest(view: PoolView, ends: Sequence[float | None]) -> float | None:
-    """When the last of them is over; now if there is none, None if one has no end."""
-    known = [end for end in ends if end is not None]
-    return max(known, default=view.at) if len(known) == len(ends) else None
+def _latest_end(view: PoolView, ends: Sequence[float | None]) -> float | None:
+    """The latest end; now if there are no ends, None if one is unknown."""
+    set_ends = [end for end in ends if end is not None]
+    return max(set_ends, default=view.at) if len(set_ends) == len(ends) else None
 
 
 def _blocked(gpu: GpuSnapshot, todo: Change) -> Iterable[str]:
@@ -158,14 +162,14 @@ def _blocked(gpu: GpuSnapshot, todo: Change) -> Iterable[str]:
     elif gpu.has_lost:
         yield "servers whose slices are gone have not ended yet"
     rows = {row.id: row for row in gpu.slices}
-    for item in todo.fixed:
-        yield _in_the_way(rows[item.number], item)
+    for present_slice in todo.immovable:
+        yield _block_in_words(rows[present_slice.number], present_slice)
 
 
-def _in_the_way(row: SliceRow, item: PresentSlice) -> str:
+def _block_in_words(row: SliceRow, present_slice: PresentSlice) -> str:
     state = row.state if row.state in _WAY_OUT else "drained"
-    what = f"slice {row.id} ({row.profile} at {item.placed.placement}) is {state}"
-    return f"{what}: {_WAY_OUT.get(state, 'end that')}"
+    subject = f"slice {row.id} ({row.profile} at {present_slice.placed_slice.placement}) is {state}"
+    return f"{subject}: {_WAY_OUT.get(state, 'end that')}"
 
 
 _WAY_OUT: dict[str, str] = {
@@ -174,8 +178,8 @@ _WAY_OUT: dict[str, str] = {
 }
 
 
-def _drain(view: PoolView, item: PresentSlice) -> LayoutDrain:
-    row = view.slices[item.number]
+def _layout_drain(view: PoolView, present_slice: PresentSlice) -> LayoutDrain:
+    row = view.slices[present_slice.number]
     lease = view.leases[row.lease or 0]
     return LayoutDrain.of(
         lease,
@@ -196,9 +200,13 @@ def _ends_at(lease: LeaseRow) -> float | None:
     return min(ends, default=None)
 
 
-def _placed_slices(placed: Iterable[Placed]) -> tuple[PlacedSlice, ...]:
-    found = [
-        PlacedSlice(profile=item.profile.name, start=item.placement.start, size=item.placement.size)
-        for item in placed
+def _placed_slices(placed_slices: Iterable[Placed]) -> tuple[PlacedSlice, ...]:
+    views = [
+        PlacedSlice(
+            profile=placed_slice.profile.name,
+            start=placed_slice.placement.start,
+            size=placed_slice.placement.size,
+        )
+        for placed_slice in placed_slices
     ]
-    return tuple(sorted(found, key=lambda place: (place.start, place.size)))
+    return tuple(sorted(views, key=lambda view: (view.start, view.size)))

@@ -13,16 +13,16 @@ from dataclasses import replace
 from miglab_api.gpus import SliceState
 from miglab_api.leases import LeaseState
 from miglab_api.tickets import TicketState
-from miglab_pool.gpu.shapes import profiles
+from miglab_pool.gpu.shapes import profiles_of
 from miglab_pool.leases.rules import guarantee_from_grant_s
-from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.ledger.rows import FULL, GPU_OK, LeaseRow, SliceRow
+from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.queue import order as queue
 from miglab_pool.reservations import guarantees, slots
 from miglab_pool.reservations.rules import ReservationInForce
 from miglab_pool.state.placement import Choice, Slot, clash, is_same
 from miglab_pool.state.slices import new_slice, scrub
-from miglab_pool.state.slot_choice import is_empty
+from miglab_pool.state.slot_choice import is_unleased
 from miglab_pool.state.store import Store
 from miglab_pool.state.view import GpuSnapshot, PoolView
 
@@ -159,7 +159,7 @@ def _serve_queue(store: Store, tx: Transaction) -> None:
     """Grant waiting tickets for slices, in the order of the queue."""
     view = store.view(tx.at)
     queued = [ticket for ticket in view.queued if ticket.shape != FULL]
-    requests = {(profiles(ticket.shape), ticket.course) for ticket in queued}
+    requests = {(profiles_of(ticket.shape), ticket.course) for ticket in queued}
     if not requests or not queue.any_fits(requests, slots.open_gpus(view)):
         return
     waiting = queue.servable_without_slot(view)  # one order for the whole pass
@@ -195,9 +195,9 @@ def _prepare_reserved_slots(store: Store, tx: Transaction) -> None:
         if tx.at >= gpu.unprepared_until and _is_missing(gpu, slot):
             free = [slice_row for slice_row in gpu.slices if slice_row.state == SliceState.FREE]
             in_the_way = [
-                slice_row for slice_row in free if clash(gpu.placed(slice_row), slot.placed)
+                slice_row for slice_row in free if clash(gpu.placed(slice_row), slot.placed_slice)
             ]
-            choice = Choice(slot.gpu, slot.placed.profile, slot.placed.placement)
+            choice = Choice(slot.gpu, slot.placed_slice.profile, slot.placed_slice.placement)
             _recut(store, tx, in_the_way, [choice], f"for reservation {row.id}")
 
 
@@ -206,8 +206,8 @@ def _is_missing(gpu: GpuSnapshot, slot: Slot) -> bool:
     state = gpu.occupancy
     if gpu.row.state != GPU_OK or state is None or not state.usable:
         return False
-    is_there = any(is_same(slot.placed, warm) for warm in state.warm)
-    return is_empty(state, slot.placed) and not is_there
+    is_there = any(is_same(slot.placed_slice, warm) for warm in state.warm)
+    return is_unleased(state, slot.placed_slice) and not is_there
 
 
 def prepare_for_layouts(store: Store, tx: Transaction) -> None:

@@ -19,13 +19,13 @@ from miglab_pool.leases import grant as grants
 from miglab_pool.leases import views as pool_views
 from miglab_pool.leases.transactions import full_view
 from miglab_pool.leases.waste import count_waste, with_waste
-from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.ledger.rows import LeaseRow, TicketRow
+from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.queue import offers
 from miglab_pool.queue.order import ANSWER_S, ASIDE_S, answer_deadline, expiry_time, wait_deadline
 from miglab_pool.refused import Refused
 from miglab_pool.state.placement import clash
-from miglab_pool.state.slices import scrub, withdraw
+from miglab_pool.state.slices import end_unused_grant, scrub
 from miglab_pool.state.store import Store, Subject, locked
 
 OPEN = (TicketState.WAITING, TicketState.OFFERED, TicketState.ASIDE)
@@ -382,8 +382,8 @@ def end_ticket(
     message: str,
     actor: str = "pool",
 ) -> TicketRow:
-    """End a ticket that was not taken, or put it aside, and withdraw the lease granted to it."""
-    tx.afterwards.append(lambda: store.unserved(state.value, reason))
+    """End a ticket that was not taken, or put it aside, and the lease granted to it."""
+    tx.on_commit.append(lambda: store.unserved(state.value, reason))
     lease = store.state.leases.get(ticket.lease or 0)
     ticket = with_waste(store, tx, ticket, reason, actor)
     ticket = replace(ticket, state=state, reason=reason, message=message)
@@ -391,7 +391,7 @@ def end_ticket(
         ticket = replace(ticket, lease=None, offered_at=None, next_at=None, since=tx.at)
     tx.put(ticket, actor, message)
     if lease is not None and lease.state == LeaseState.GRANTED:
-        withdraw(store, tx, lease, LeaseState.EXPIRED, actor, reason)
+        end_unused_grant(store, tx, lease, LeaseState.EXPIRED, actor, reason)
     return ticket
 
 
@@ -406,7 +406,7 @@ def requeue_granted(store: Store, tx: Transaction, lease: LeaseRow, reason: str)
             ticket, state=TicketState.WAITING, lease=None, offered_at=None, since=tx.at
         )
         tx.put(waiting_ticket, reason=reason)
-    withdraw(store, tx, lease, LeaseState.EXPIRED, "pool", reason)
+    end_unused_grant(store, tx, lease, LeaseState.EXPIRED, "pool", reason)
 
 
 def drop_grants(
@@ -463,7 +463,7 @@ def expire_overdue(store: Store, tx: Transaction) -> None:
             continue
         if tx.at >= max(lease.taken_at, store.started_at) + limit_s:
             count_waste(store, tx, lease.ticket, "never-attached", "pool")
-            withdraw(store, tx, lease, LeaseState.EXPIRED, "pool", "never-attached")
+            end_unused_grant(store, tx, lease, LeaseState.EXPIRED, "pool", "never-attached")
 
 
 def _overdue_outcome(store: Store, ticket: TicketRow, at: float) -> tuple[TicketState, str, str]:

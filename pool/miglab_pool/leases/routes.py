@@ -46,7 +46,7 @@ async def ask(request: TicketRequest, _: Spawner, runner: Runner, response: Resp
     """Ask for a shape: 201 for a new ticket, 200 for the one that is there already."""
 
     def decision(pool: Pool) -> TicketView:
-        pool.people.tell(request.user_id, request.user)
+        pool.people.rename_user(request.user_id, request.user)
         before = pool.tickets.of_server(request.user, request.server)
         ticket = pool.tickets.request(request)
         is_new = before != ticket.id
@@ -145,7 +145,7 @@ async def server_status(
     """What a server has and waits for; asking keeps its position in the queue."""
 
     def decision(pool: Pool) -> ServerStatus:
-        pool.people.tell(user_id, user)
+        pool.people.rename_user(user_id, user)
         return pool.tickets.server_status(user, server)
 
     return await runner.decide(decision)
@@ -172,7 +172,7 @@ async def leases(
     ):
         raise DeniedError(403, "forbidden", "You can see your own leases only.")
     if principal.is_spawner and user is not None:
-        await runner.decide(lambda pool: pool.people.tell(user_id, user))
+        await runner.decide(lambda pool: pool.people.rename_user(user_id, user))
     live_leases = await runner.look(lambda pool: pool.leases.live(user))
     return [
         lease for lease in live_leases if principal.may(Right.SEE_NAMES, lease.course, lease.user)

@@ -26,13 +26,13 @@ from miglab_pool.leases.rules import longest_guarantee_s
 from miglab_pool.leases.views import ActivitySpan, LeaseCase, remaining_slice_hours_s
 from miglab_pool.leases.waste import count_waste
 from miglab_pool.ledger import tables
-from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.ledger.rows import LeaseRow, PauseKind, SliceRow
+from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.queue.needs import leases_to_end, others_waiting
 from miglab_pool.refused import Refused
 from miglab_pool.reservations import guarantees
 from miglab_pool.schedule import DAY_S
-from miglab_pool.state.slices import scrub, withdraw
+from miglab_pool.state.slices import end_unused_grant, scrub
 from miglab_pool.state.store import Store, Subject, locked
 
 UNWARNED_USE = frozenset({LeaseState.ATTACHED, LeaseState.RUNNING})
@@ -458,7 +458,9 @@ def release_lease(
     """Release a lease in a transaction; ``action``: what a person did, see `Transaction.put`."""
     if lease.state == LeaseState.GRANTED:
         count_waste(store, tx, lease.ticket, "cancelled", actor)
-        lease = withdraw(store, tx, lease, LeaseState.RELEASED, actor, reason or "released", action)
+        lease = end_unused_grant(
+            store, tx, lease, LeaseState.RELEASED, actor, reason or "released", action
+        )
         _cancel_ticket(store, tx, lease, actor)
     elif lease.is_live and lease.state != LeaseState.RELEASING:
         lease = start_release(store, tx, lease, actor, reason, action)

@@ -18,7 +18,7 @@ from miglab_pool.queue.needs import others_waiting
 from miglab_pool.queue.offers import headcount
 from miglab_pool.queue.order import answer_deadline, expiry_time
 from miglab_pool.reservations import guarantees, slots
-from miglab_pool.state.view import GpuSnapshot, PoolView, once
+from miglab_pool.state.view import GpuSnapshot, PoolView, cached_on_instance
 
 LEAST_EXTENSION_S = 60.0  # a shorter extension is not offered
 
@@ -28,7 +28,7 @@ def slice_view(view: PoolView, row: SliceRow) -> SliceView:
     return _slice_view(view.facts[row.gpu], row, "")
 
 
-@once
+@cached_on_instance
 def _slice_view(gpu: GpuSnapshot, row: SliceRow, blocks_layout: str) -> SliceView:
     lease, usage = gpu.leases.get(row.lease or 0), gpu.usage.get(row.id)
     processes = usage.processes if usage else None
@@ -48,7 +48,7 @@ def _slice_view(gpu: GpuSnapshot, row: SliceRow, blocks_layout: str) -> SliceVie
     )
 
 
-@once
+@cached_on_instance
 def gpu_view(gpu: GpuSnapshot) -> GpuView:
     """Return the wire model of a GPU with its slices, lowest start first."""
     on_gpu = sorted(gpu.slices, key=lambda row: (row.start, row.id))
@@ -164,14 +164,14 @@ def _reserved_slots(view: PoolView) -> tuple[ReservedSlot, ...]:
             reservation=row.id,
             course=row.course,
             gpu=slot.gpu,
-            start=slot.placed.placement.start,
-            size=slot.placed.placement.size,
+            start=slot.placed_slice.placement.start,
+            size=slot.placed_slice.placement.size,
         )
         for row, slot in slots.slots_with_reservation(view)
     )
 
 
-@once
+@cached_on_instance
 def snapshot(view: PoolView) -> PoolSnapshot:
     """Return the pool at the view's moment; only GPUs that changed are worked out again."""
     gpus = (gpu_view(gpu) for gpu in view.gpus.values())
@@ -205,7 +205,7 @@ def remaining_slice_hours_s(view: PoolView, lease: LeaseRow) -> float | None:
     return slice_hours_left_s(view.settings.quotas, claim, view.usage.uses, view.at)
 
 
-@once
+@cached_on_instance
 def extension_limit_s(view: PoolView, lease: LeaseRow) -> float:
     """Return the most seconds that one extension may add to a lease now; 0 for none.
 

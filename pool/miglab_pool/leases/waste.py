@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.ledger.rows import TicketRow
+from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.queue.needs import is_made_room_for
 from miglab_pool.state.store import Store
 

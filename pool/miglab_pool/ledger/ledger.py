@@ -3,7 +3,7 @@
 SQLite in WAL mode behind SQLAlchemy Core.  What is live (GPUs, slices, tickets, leases) is also
 held in memory (`State`), so that a decision reads no disk; a `Transaction` writes both, and one
 that fails leaves the memory as the disk has it.  Decides nothing; must not import pool, NVML or
-holders.  The module is long because a row's way to the file and into memory is read in one go.
+holders.
 """
 
 import dataclasses
@@ -21,306 +21,33 @@ from sqlalchemy import (
     URL,
     ColumnElement,
     Connection,
-    Insert,
-    Table,
-    Update,
-    bindparam,
     create_engine,
     event,
     func,
-    insert,
     select,
     true,
     update,
 )
-from sqlalchemy.dialects.sqlite import dialect
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.pool import StaticPool
 
 from miglab_pool.ledger import tables
 from miglab_pool.ledger.own_file import make_new
-from miglab_pool.ledger.rows import (
-    LIVE_TICKETS,
-    ROWS,
-    GpuRow,
-    LeaseRow,
-    MessageRow,
-    PauseKind,
-    ReservationRow,
-    Row,
-    SliceRow,
-    TicketRow,
-)
-from miglab_pool.ledger.tables import TABLES, VERSION, LedgerUnwritable, inspect, migrate
+from miglab_pool.ledger.rows import LIVE_TICKETS, ROWS, GpuRow, LeaseRow, PauseKind, Row, TicketRow
+from miglab_pool.ledger.state import WASTES_KEPT, State
+from miglab_pool.ledger.tables import VERSION, LedgerUnwritable, check_file, migrate
+from miglab_pool.ledger.transaction import Transaction
 
-REASON_KEPT = 500
-WASTES_KEPT = 2
-BY_HAND = ("person:", "service:", "server:")
 log = logging.getLogger(__name__)
 AnyRow = TypeVar("AnyRow", bound=Row)
 EXIT_STATUS = 70  # of sysexits.h: an internal error
 DISK_REFUSALS = ("disk is full", "disk I/O error", "readonly database")  # SQLite's own words
-
-
-class State:
-    """What is live, by id.  Written by `Transaction` alone; read under the pool's lock.
-
-    Attributes:
-        on_gpu: the slices on each GPU.
-        touched: the GPUs whose rows, slices or leases have changed; whoever looks again clears it.
-        changed: the tables that have changed; whoever copies them clears it.
-        ended: the leases that have ended, by id; whoever counts them clears it.
-        writes: grows with every row that is stored.
-        wasted: by user, when slices last went to waste, at most `WASTES_KEPT` times, since a server
-            of theirs has last attached to a lease.
-    """
-
-    def __init__(self) -> None:
-        self.gpus: dict[str, GpuRow] = {}
-        self.slices: dict[int, SliceRow] = {}
-        self.tickets: dict[int, TicketRow] = {}
-        self.leases: dict[int, LeaseRow] = {}
-        self.reservations: dict[int, ReservationRow] = {}
-        self.messages: dict[int, MessageRow] = {}
-        self.on_gpu: dict[str, dict[int, SliceRow]] = defaultdict(dict)
-        self.touched: set[str] = set()
-        self.changed: set[str] = {f"{row.kind}s" for row in ROWS}
-        self.ended: dict[int, LeaseRow] = {}
-        self.writes = 0
-        self.wasted: dict[str, tuple[float, ...]] = {}
-        self.paused = ""
-        self.pause_kind: PauseKind | None = None
-
-    def of_kind(self, kind: str) -> dict[Any, Any]:
-        """The live rows of a kind, by key."""
-        rows: dict[Any, Any] = getattr(self, f"{kind}s")
-        return rows
-
-    def store(self, row: Row) -> None:
-        """Take in a new or changed row; what is no longer live is dropped."""
-        kept = self.of_kind(row.kind)
-        self.changed.add(f"{row.kind}s")
-        self.writes += 1
-        self._note_waste(kept.get(row.key), row)
-        if row.is_live:
-            kept[row.key] = row
-        else:
-            kept.pop(row.key, None)
-        if isinstance(row, SliceRow):
-            self._store_on_gpu(row)
-        elif isinstance(row, LeaseRow):
-            self._touch_lease(row)
-        elif isinstance(row, GpuRow):
-            self.touched.add(row.uuid)
-
-    def _note_waste(self, before: Row | None, row: Row) -> None:
-        if isinstance(row, LeaseRow):
-            was_attached = isinstance(before, LeaseRow) and before.attached_at is not None
-            if row.attached_at is not None and not was_attached:
-                self.wasted.pop(row.user, None)
-        elif isinstance(row, TicketRow):
-            count = before.wasted if isinstance(before, TicketRow) else 0
-            if row.wasted_at is not None and row.wasted > count:
-                times = (*self.wasted.get(row.user, ()), row.wasted_at)
-                self.wasted[row.user] = times[-WASTES_KEPT:]
-
-    def _store_on_gpu(self, row: SliceRow) -> None:
-        self.touched.add(row.gpu)
-        if row.is_live:
-            self.on_gpu[row.gpu][row.id] = row
-        else:
-            self.on_gpu[row.gpu].pop(row.id, None)
-
-    def _touch_lease(self, row: LeaseRow) -> None:
-        self.touched.update(self.slices[s].gpu for s in row.slices if s in self.slices)
-        if row.is_live:
-            return
-        self.ended[row.id] = row
-        ticket = self.tickets.get(row.ticket or 0)
-        if ticket is not None and ticket.state == "taken":
-            del self.tickets[ticket.id]
-            self.changed.add("tickets")
-
-    def attend(self, ticket: TicketRow, at: float) -> TicketRow:
-        """Somebody still wants it: in memory only, and no news."""
-        ticket = self.tickets[ticket.id] = dataclasses.replace(ticket, attended_at=at)
-        self.changed.add("tickets")
-        return ticket
-
-    def slices_of(self, lease: LeaseRow) -> list[SliceRow]:
-        """The lease's live slices, in the order asked."""
-        return [self.slices[number] for number in lease.slices if number in self.slices]
-
-
-_COLUMNS = {kind: tuple(column.name for column in table.c) for kind, table in TABLES.items()}
-_KEYS = {kind: columns[0] for kind, columns in _COLUMNS.items()}
-
-
-def _sql(statement: Insert | Update, *columns: str) -> str:
-    """A statement as SQLite reads it: composed once, for these take most of a decision's time."""
-    return str(statement.compile(dialect=dialect(paramstyle="named"), column_keys=columns or None))
-
-
-def _update_of(table: Table) -> str:
-    key = next(iter(table.primary_key))
-    values: dict[str, Any] = {
-        column.name: bindparam(column.name) for column in table.c if column is not key
-    }
-    return _sql(update(table).where(key == bindparam("key_")).values(values))
-
-
-_INSERTS = {kind: _sql(insert(table)) for kind, table in TABLES.items()}
-_UPDATES = {kind: _update_of(table) for kind, table in TABLES.items()}
-_INSERT_SLICES = _sql(insert(tables.lease_slices))
-_INSERT_TRANSITION = _sql(
-    insert(tables.transitions),
-    *(column.name for column in tables.transitions.c if not column.primary_key),
-)
-
-
-class LedgerMismatch(RuntimeError):
-    """Memory has a row that the file has not: nothing is written, and memory is read anew."""
-
-    def __init__(self, kind: str, key: object) -> None:
-        super().__init__(f"The ledger has no {kind} {key}, which memory has; it is read anew.")
-
-
-class Transaction:
-    """One short change to the ledger: all of it is on disk afterwards, or none.
-
-    Attributes:
-        at: the time it carries, seconds since the epoch.
-        has_begun: whether anything was written.
-        afterwards: what to call then; not if it was undone.
-
-    Args:
-        state: what is live.
-        connection: to the file.
-        at: as the attribute.
-        begin: begins to write to the file; called before the first write.
-    """
-
-    def __init__(
-        self, state: State, connection: Connection, at: float, begin: Callable[[], None]
-    ) -> None:
-        self.at = at
-        self.has_begun = False
-        self.afterwards: list[Callable[[], None]] = []
-        self._state = state
-        self._connection = connection
-        self._begin_file = begin
-
-    def put(self, row: Row, by: str = "pool", reason: str = "", action: str = "") -> None:
-        """Insert or replace a row; a change of state becomes a transition.
-
-        Args:
-            row: the row as it is to be.
-            by: who caused it.
-            reason: why, in words.
-            action: what a person did, in a word, such as ``quarantine``; a person's act without one
-                is called by the state it led to.
-        """
-        self._begin()
-        before = self._state.of_kind(row.kind).get(row.key)
-        if before == row:
-            return
-        self._write(row, is_new=before is None)
-        if before is None or before.state != row.state:
-            states = ("" if before is None else before.state, row.state)
-            self._record((row.kind, row.key), states, by, reason, action, row.course)
-        self._state.store(row)
-
-    def _write(self, row: Row, *, is_new: bool) -> None:
-        values = {name: getattr(row, name) for name in _COLUMNS[row.kind]}
-        if is_new:
-            self._connection.exec_driver_sql(_INSERTS[row.kind], values)
-            held = row.slices if isinstance(row, LeaseRow) else ()
-            for position, number in enumerate(held):
-                placed = {"lease": row.key, "slice": number, "position": position}
-                self._connection.exec_driver_sql(_INSERT_SLICES, placed)
-            return
-        values.pop(_KEYS[row.kind])
-        done = self._connection.exec_driver_sql(_UPDATES[row.kind], values | {"key_": row.key})
-        if done.rowcount != 1:
-            raise LedgerMismatch(row.kind, row.key)
-
-    def _record(
-        self,
-        target: tuple[str, object],
-        states: tuple[str, str],
-        by: str,
-        reason: str,
-        action: str,
-        course: str = "",
-    ) -> None:
-        self._connection.exec_driver_sql(
-            _INSERT_TRANSITION,
-            {
-                "at": self.at,
-                "kind": target[0],
-                "target": str(target[1]),
-                "from_state": states[0],
-                "to_state": states[1],
-                "by": by,
-                "reason": reason[:REASON_KEPT],
-                "course": course,
-                "action": action or (states[1] if by.startswith(BY_HAND) else ""),
-            },
-        )
-
-    def record(
-        self, row: Row, by: str, reason: str, action: str = "", course: str | None = None
-    ) -> None:
-        """Write down something that did not change a state: an extension, a refused attach.
-
-        Args:
-            row: of what.
-            by: who caused it.
-            reason: why, in words.
-            action: as for `put`.
-            course: whose it is, if not the row's course's.
-        """
-        self._begin()
-        whose = row.course if course is None else course
-        self._record((row.kind, row.key), (row.state, row.state), by, reason, action, whose)
-
-    def note(self, kind: str, target: str, by: str, action: str) -> None:
-        """Write down what a person did to something of a course that is no row: its class."""
-        self._begin()
-        self._record((kind, target), ("", ""), by, "", action, target)
-
-    def pause(self, reason: str, by: str, kind: PauseKind | None) -> None:
-        """Why nothing is granted from now on; empty, and of no kind: it is granted."""
-        self._begin()
-        states = (_granting(self._state.paused), _granting(reason))
-        self._record(("pool", ""), states, by, reason, "pause" if reason else "resume")
-        self._connection.execute(
-            update(tables.pool_state).values(paused=reason, pause_kind=kind or "")
-        )
-        self._state.paused, self._state.pause_kind = reason, kind
-        self._state.writes += 1
-
-    def add(self, statement: Any, values: Sequence[Any] | None = None) -> None:
-        """Figures that are no row of what is live, such as `activity`'s; no transition."""
-        self._begin()
-        self._connection.execute(statement, values)
-
-    def _begin(self) -> None:
-        if not self.has_begun:
-            self._begin_file()
-            self.has_begun = True
-
-
-def _granting(paused: str) -> str:
-    return "paused" if paused else "granting"
-
-
 NUMBERED = tuple(row.kind for row in ROWS if row is not GpuRow)
 LARGEST_ID = 2**63 - 1  # of SQLite
 
 
 def end_process(reason: str) -> NoReturn:
-    """End this process at once: what its memory holds was never decided.  A restart reads it anew.
+    """End this process at once, because its memory differs from the file; a restart rereads it.
 
     Nothing is lost by it: what is not in the file was announced to nobody.
     """
@@ -351,7 +78,7 @@ class Ledger:
     def __init__(self, path: Path, end: Callable[[str], NoReturn] = end_process) -> None:
         self.path = path
         self._end_process = end
-        version = inspect(path)
+        version = check_file(path)
         if version is None:
             make_new(path)
             version = VERSION
@@ -368,9 +95,9 @@ class Ledger:
         self._synchronous = ""
         self.state = self._load()
         self._next = {kind: self._last_id(kind) + 1 for kind in NUMBERED}
-        known = self.read(select(tables.identity))[0]
-        self.identity: str = known["ledger"]
-        self.engine: str = known["engine"]
+        identity_row = self.read(select(tables.identity))[0]
+        self.identity: str = identity_row["ledger"]
+        self.engine: str = identity_row["engine"]
 
     def new_id(self, kind: str) -> int:
         """The next id of one of `NUMBERED`; never given twice."""
@@ -405,10 +132,10 @@ class Ledger:
         except BaseException as error:
             if transaction.has_begun:
                 self._roll_back()
-            if (refusal := self._disk_trouble(error)) is not None:
+            if (refusal := self._unwritable_error(error)) is not None:
                 raise refusal from error
             raise
-        for call in transaction.afterwards:
+        for call in transaction.on_commit:
             call()
 
     def begin(self, *, durable: bool) -> None:
@@ -422,20 +149,20 @@ class Ledger:
         self.connection.begin()
 
     def commit(self) -> None:
-        """Put on disk what was begun."""
+        """Commit the write that was begun."""
         self.connection.commit()
 
     def _roll_back(self) -> None:
-        """Make memory what the file is.  Where that fails nobody knows what was decided."""
+        """Read memory anew from the file; end the process if that fails: memory is wrong then."""
         try:
-            self._read_anew()
+            self._reload()
         except BaseException as error:
             self._end_process(f"The ledger {self.path} could not be read anew ({error}).")
 
-    def _disk_trouble(self, error: BaseException) -> LedgerUnwritable | None:
-        """What to do about a write that the disk refused; None for any other error."""
+    def _unwritable_error(self, error: BaseException) -> LedgerUnwritable | None:
+        """The typed error for a write that the disk refused; None for any other error."""
         if not isinstance(error, OperationalError) or not any(
-            words in str(error.orig) for words in DISK_REFUSALS
+            phrase in str(error.orig) for phrase in DISK_REFUSALS
         ):
             return None
         return LedgerUnwritable(
@@ -444,7 +171,7 @@ class Ledger:
             "repair the disk; then try again."
         )
 
-    def _read_anew(self) -> None:
+    def _reload(self) -> None:
         attended = {ticket.id: ticket.attended_at for ticket in self.state.tickets.values()}
         writes = self.state.writes
         self.connection.rollback()
@@ -461,11 +188,11 @@ class Ledger:
         self._engine.dispose()
 
     def find(self, kind: type[AnyRow], number: int) -> AnyRow | None:
-        """A numbered row, live or long over."""
-        found: AnyRow | None = self.state.of_kind(kind.kind).get(number)
-        if found is None and abs(number) <= LARGEST_ID:  # anybody may ask for any number
+        """Return the row of that number, live or over; None if there never was one."""
+        row: AnyRow | None = self.state.of_kind(kind.kind).get(number)
+        if row is None and abs(number) <= LARGEST_ID:  # anybody may ask for any number
             return next(iter(self.rows(kind, tables.TABLES[kind.kind].c.id == number)), None)
-        return found
+        return row
 
     def history(self, kind: str = "", target: str = "", limit: int = 1000) -> list[dict[str, Any]]:
         """The transitions, newest first.
@@ -496,19 +223,23 @@ class Ledger:
     def rows(self, kind: type[AnyRow], condition: ColumnElement[bool]) -> list[AnyRow]:
         """The rows for which this holds, live or long over."""
         query = select(tables.TABLES[kind.kind]).where(condition)
-        found: list[Any] = [kind(**row) for row in self.read(query)]
+        matching: list[Any] = [kind(**row) for row in self.read(query)]
         if kind is not LeaseRow:
-            return found
-        slices = self._slices_of([lease.id for lease in found])
-        return [dataclasses.replace(lease, slices=tuple(slices[lease.id])) for lease in found]
+            return matching
+        slices = self._slices_of([lease.id for lease in matching])
+        return [dataclasses.replace(lease, slices=tuple(slices[lease.id])) for lease in matching]
 
     def _slices_of(self, leases: Sequence[int]) -> Mapping[int, Sequence[int]]:
-        held = tables.lease_slices.c
-        query = select(held.lease, held.slice).where(held.lease.in_(leases)).order_by(held.position)
-        found: defaultdict[int, list[int]] = defaultdict(list)
+        columns = tables.lease_slices.c
+        query = (
+            select(columns.lease, columns.slice)
+            .where(columns.lease.in_(leases))
+            .order_by(columns.position)
+        )
+        slice_ids: defaultdict[int, list[int]] = defaultdict(list)
         for row in self.read(query):
-            found[row["lease"]].append(row["slice"])
-        return found
+            slice_ids[row["lease"]].append(row["slice"])
+        return slice_ids
 
     def _load(self) -> State:
         state = State()
@@ -546,11 +277,11 @@ class Ledger:
 
 
 def _is_live(kind: type[Row], state: State) -> ColumnElement[bool]:
-    """Which of a table's rows still matter; the leases that do are in the state already."""
+    """The condition for a table's live rows; live leases must be in the state already."""
     columns = tables.TABLES[kind.kind].c
     if kind is TicketRow:
-        taken = (columns.state == "taken") & columns.lease.in_(sorted(state.leases))
-        return columns.state.in_(sorted(LIVE_TICKETS - {"taken"})) | taken
+        is_taken = (columns.state == "taken") & columns.lease.in_(sorted(state.leases))
+        return columns.state.in_(sorted(LIVE_TICKETS - {"taken"})) | is_taken
     return true() if kind.live_states is None else columns.state.in_(sorted(kind.live_states))
 
 

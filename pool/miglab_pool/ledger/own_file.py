@@ -20,7 +20,7 @@ from miglab_pool.ledger.tables import (
     TO_BEGIN_OR_RESTORE,
     LedgerForeign,
     LedgerMissing,
-    inspect,
+    check_file,
 )
 
 BESIDE = ("-wal", "-shm", "-journal")  # what SQLite keeps beside a database
@@ -50,7 +50,7 @@ def make_new(path: Path) -> None:
 
 
 def identity_of(path: Path) -> str:
-    """The identity that stands in a ledger; for one that `inspect` accepts."""
+    """The identity that stands in a ledger; for one that `check_file` accepts."""
     with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as connection:
         return str(connection.execute("SELECT ledger FROM identity").fetchone()[0])
 
@@ -71,10 +71,10 @@ def check_own(path: Path) -> str | None:
     Raises:
         LedgerMissing: the lab has had a ledger, which is not there.
         LedgerForeign: this one is not it.
-        LedgerError: what `inspect` raises.
+        LedgerError: what `check_file` raises.
     """
     noted = _noted(path)
-    version = inspect(path)
+    version = check_file(path)
     if version is None:
         if path.is_symlink() or (noted is not None and not _unfinished(path).exists()):
             raise LedgerMissing(
@@ -116,9 +116,9 @@ def accept(path: Path) -> str:
 
     Raises:
         LedgerMissing: there is none.
-        LedgerError: what `inspect` raises.
+        LedgerError: what `check_file` raises.
     """
-    if inspect(path) is None:
+    if check_file(path) is None:
         raise LedgerMissing(f"There is no ledger {path}. {TO_BEGIN_OR_RESTORE}")
     identity = identity_of(path)
     note_identity(path, identity)

@@ -2,7 +2,7 @@
 
 A row is replaced, never changed: `dataclasses.replace` and `Transaction.put`.  Each is declared
 here alone: `ledger.tables` makes a table of it, whose key is the first field.  A field's metadata
-says what its type does not: `INDEXED`, `ELSEWHERE`, or which column it ``references``.
+says what its type does not: `INDEXED`, `IN_OWN_TABLE`, or which column it ``references``.
 """
 
 from dataclasses import dataclass, field, replace
@@ -43,7 +43,7 @@ HELD_LEASES = LIVE_LEASES - {LeaseState.GRANTED}
 
 
 INDEXED = {"is_indexed": True}
-ELSEWHERE = {"is_column": False}  # in a table of its own
+IN_OWN_TABLE = {"is_column": False}  # in a table of its own
 
 
 class PauseKind(StrEnum):
@@ -71,7 +71,7 @@ class _Row:
         return self.live_states is None or self.state in self.live_states
 
 
-class _Numbered(_Row):
+class _NumberedRow(_Row):
     """What the ledger gives a number."""
 
     __slots__ = ()
@@ -121,7 +121,7 @@ class GpuRow(_Row):
 
 
 @dataclass(frozen=True, slots=True)
-class SliceRow(_Numbered):
+class SliceRow(_NumberedRow):
     """One slice, from the decision to make it until it is gone.
 
     Attributes:
@@ -171,7 +171,7 @@ class SliceRow(_Numbered):
 
 
 @dataclass(frozen=True, slots=True)
-class TicketRow(_Numbered):
+class TicketRow(_NumberedRow):
     """A ticket in the queue.  ``waiting`` with a lease means: granted, its slices being made.
 
     Attributes:
@@ -221,7 +221,7 @@ class TicketRow(_Numbered):
 
 
 @dataclass(frozen=True, slots=True)
-class LeaseRow(_Numbered):
+class LeaseRow(_NumberedRow):
     """A grant of slices to one server; ``generation`` is the fence that attach must present.
 
     Attributes:
@@ -267,7 +267,7 @@ class LeaseRow(_Numbered):
     warn_by: str = ""
     purpose: str = Purpose.SERVER
     server_started: str = ""
-    slices: tuple[int, ...] = field(default=(), metadata=ELSEWHERE)
+    slices: tuple[int, ...] = field(default=(), metadata=IN_OWN_TABLE)
 
     @property
     def is_borrow(self) -> bool:
@@ -328,7 +328,7 @@ class LeaseRow(_Numbered):
 
 
 @dataclass(frozen=True, slots=True)
-class ReservationRow(_Numbered):
+class ReservationRow(_NumberedRow):
     """So many of a shape for a course, at a local time; see schedule.py for what the time means.
 
     Attributes:
@@ -368,7 +368,7 @@ class ReservationRow(_Numbered):
 
 
 @dataclass(frozen=True, slots=True)
-class MessageRow(_Numbered):
+class MessageRow(_NumberedRow):
     """What staff tell students.  Without an addressee it is for all.
 
     Attributes:

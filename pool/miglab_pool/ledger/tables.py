@@ -57,27 +57,27 @@ metadata = MetaData(naming_convention={"ix": "%(table_name)s_%(column_0_name)s"}
 
 def _table_of(row: type[Row]) -> Table:
     types = get_type_hints(row)
-    key, *others = [one for one in fields(row) if one.metadata.get("is_column", True)]
-    columns = [_column(one, types[one.name]) for one in others]
+    key, *non_keys = [f for f in fields(row) if f.metadata.get("is_column", True)]
+    columns = [_column(f, types[f.name]) for f in non_keys]
     return Table(f"{row.kind}s", metadata, _column(key, types[key.name], is_key=True), *columns)
 
 
-def _column(declared: Field[Any], annotation: Any, *, is_key: bool = False) -> Column[Any]:
+def _column(row_field: Field[Any], annotation: Any, *, is_key: bool = False) -> Column[Any]:
     kinds = get_args(annotation) or (annotation,)
-    references = declared.metadata.get("references")
+    references = row_field.metadata.get("references")
     return Column(
-        declared.name,
+        row_field.name,
         TYPES[kinds[0]],
         *([ForeignKey(references)] if references else ()),
         primary_key=is_key,
         nullable=NoneType in kinds,
-        index=declared.metadata.get("is_indexed", False),
-        server_default=_sql_default(declared.default),
+        index=row_field.metadata.get("is_indexed", False),
+        server_default=_sql_default(row_field.default),
     )
 
 
 def _sql_default(value: Any) -> str | None:
-    """What a row has that was written before there was such a field."""
+    """The value of a field in rows that were written before it existed."""
     if value is MISSING or value is None:
         return None
     return str(int(value)) if isinstance(value, bool) else str(value)
@@ -88,25 +88,25 @@ gpus, slices, leases, tickets, reservations, messages = TABLES.values()
 Index("slices_generation", slices.c.gpu, slices.c.generation, unique=True)
 
 
-def _plain(name: str, *key: Column[Any], **others: Any) -> Table:
-    """A table that has no row: its key, and columns that always say something."""
-    columns = (Column(column, kind, nullable=False) for column, kind in others.items())
+def _table_without_row(name: str, *key: Column[Any], **column_types: Any) -> Table:
+    """A table without a row class: its key, and columns that are never null."""
+    columns = (Column(column, kind, nullable=False) for column, kind in column_types.items())
     return Table(name, metadata, *key, *columns)
 
 
-def _key(name: str, kind: Any, **more: Any) -> Column[Any]:
-    return Column(name, kind, primary_key=True, **more)
+def _key_column(name: str, kind: Any, **options: Any) -> Column[Any]:
+    return Column(name, kind, primary_key=True, **options)
 
 
-lease_slices = _plain(
+lease_slices = _table_without_row(
     "lease_slices",
-    _key("lease", ForeignKey("leases.id")),
-    _key("slice", ForeignKey("slices.id"), index=True),
+    _key_column("lease", ForeignKey("leases.id")),
+    _key_column("slice", ForeignKey("slices.id"), index=True),
     position=Integer,
 )
-transitions = _plain(
+transitions = _table_without_row(
     "transitions",
-    _key("id", Integer),
+    _key_column("id", Integer),
     at=Float,
     kind=String,
     target=String,
@@ -120,21 +120,23 @@ transitions = _plain(
 Index(None, transitions.c.at)
 Index("transitions_target", transitions.c.kind, transitions.c.target)
 Index("transitions_actions", transitions.c.id, sqlite_where=text("action != ''"))
-pool_state = _plain("pool_state", _key("id", Integer), paused=String, pause_kind=String)
-identity = _plain("identity", _key("id", Integer), ledger=String, engine=String)
-activity = _plain(
+pool_state = _table_without_row(
+    "pool_state", _key_column("id", Integer), paused=String, pause_kind=String
+)
+identity = _table_without_row("identity", _key_column("id", Integer), ledger=String, engine=String)
+activity = _table_without_row(
     "activity",
-    _key("lease", ForeignKey("leases.id")),
-    _key("day", Integer, index=True),
+    _key_column("lease", ForeignKey("leases.id")),
+    _key_column("day", Integer, index=True),
     active_s=Float,
     idle_s=Float,
     unknown_s=Float,
 )
-people = _plain("people", _key("id", String), called=String)
-"""What the hub calls everybody whom it has named; by its user id."""
-progress = _plain(
+people = _table_without_row("people", _key_column("id", String), called=String)
+"""The hub's name of every user that it has mentioned, by user id."""
+progress = _table_without_row(
     "progress",
-    *(_key(name, String) for name in ("user", "course", "experiment")),
+    *(_key_column(name, String) for name in ("user", "course", "experiment")),
     stage=String,
     minute=Integer,
 )
@@ -217,11 +219,11 @@ def upgrade(connection: Connection) -> None:
 
 
 def _change_columns(connection: Connection, table: Table) -> None:
-    there = {column["name"] for column in reflect(connection).get_columns(table.name)}
-    for name in set(table.c.keys()) - there:
+    existing = {column["name"] for column in reflect(connection).get_columns(table.name)}
+    for name in set(table.c.keys()) - existing:
         column = CreateColumn(table.c[name]).compile(dialect=connection.dialect)
         connection.exec_driver_sql(f"ALTER TABLE {table.name} ADD COLUMN {column}")
-    for name in there - set(table.c.keys()):
+    for name in existing - set(table.c.keys()):
         connection.exec_driver_sql(f'ALTER TABLE {table.name} DROP COLUMN "{name}"')
 
 
@@ -247,8 +249,8 @@ def _keep_copy(path: Path, version: str) -> None:
     source.close()
 
 
-def inspect(path: Path) -> str | None:
-    """The revision of the file there; None if there is none.  Changes nothing.
+def check_file(path: Path) -> str | None:
+    """Return the version of a ledger's file; None if there is no file.  Changes nothing.
 
     Raises:
         LedgerError: it cannot be used: empty, damaged, too new, or locked by another program.
@@ -271,7 +273,7 @@ def inspect(path: Path) -> str | None:
                 "and running servers go on. Make room on its disk, or repair the disk or the "
                 "rights to it; then start again."
             ) from error
-        raise LedgerDamaged(_damaged(path, str(error))) from error
+        raise LedgerDamaged(_damage_message(path, str(error))) from error
     if version < OLDEST:
         raise LedgerTooOld(
             f"The ledger {path} is of a miglab of before the first release (its version is "
@@ -307,7 +309,7 @@ def _read_version(path: Path) -> str:
 
 
 def _check_free(path: Path) -> None:
-    """Ask for the right to write, which another program may hold, and give it back."""
+    """Check that no other program holds the write lock."""
     connection = sqlite3.connect(
         f"{path.resolve().as_uri()}?mode=rw", uri=True, timeout=BUSY_S, isolation_level=None
     )
@@ -318,7 +320,7 @@ def _check_free(path: Path) -> None:
         connection.close()
 
 
-def _damaged(path: Path, reason: str) -> str:
+def _damage_message(path: Path, reason: str) -> str:
     return (
         f"The ledger {path} cannot be read as a ledger ({reason}). Nothing was changed. Stop the "
         "students' servers, move the file aside (keep it, with its -wal and -shm), and put a "
@@ -328,8 +330,8 @@ def _damaged(path: Path, reason: str) -> str:
 
 
 @contextmanager
-def reading(ledger: Path) -> Iterator[Connection]:
-    """A connection of its own to the ledger's file that cannot write; from any thread.
+def open_read_only(ledger: Path) -> Iterator[Connection]:
+    """Open a read-only connection of its own to the ledger's file; from any thread.
 
     A long read holds up no decision, and sees the ledger as it was when it began.
     """

@@ -25,7 +25,13 @@ from miglab_api.tickets import WaitEstimate
 from miglab_pool.gpu.geometry import Placed
 from miglab_pool.queue.order import first_that_fits, hold_for
 from miglab_pool.queue.rules import EstimateKey, FairShareUsage, WaitingTicket, queue_order
-from miglab_pool.state.placement import Choice, GpuOccupancy, beside, open_to, place
+from miglab_pool.state.placement import (
+    Choice,
+    GpuOccupancy,
+    place,
+    usable_by_course,
+    without_reserved,
+)
 
 PlacedOn = tuple[str, Placed]  # the GPU, and what lies there
 
@@ -252,7 +258,11 @@ class QueueSimulation:
         refused = {profiles for profiles, _ in self._refused}
         prospective = self._prospective - refused
         first = self._queued[0] if self._queued else None
-        states = beside(open_to(gpus, ""), hold_for(first, gpus)) if prospective else []
+        states = (
+            without_reserved(usable_by_course(gpus, ""), hold_for(first, gpus))
+            if prospective
+            else []
+        )
         for profiles in prospective:
             if place(profiles, states) is not None:
                 self._waits[profiles] = at_s

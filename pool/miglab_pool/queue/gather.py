@@ -11,7 +11,7 @@ from miglab_api.gpus import SliceState
 from miglab_api.leases import LeaseState, WarningKind
 from miglab_api.tickets import WaitEstimate
 from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile
-from miglab_pool.gpu.shapes import profiles
+from miglab_pool.gpu.shapes import profiles_of
 from miglab_pool.ledger.rows import FULL, GPU_OK, LeaseRow, SliceRow
 from miglab_pool.queue import offers
 from miglab_pool.queue import order as queue
@@ -53,7 +53,7 @@ def gather_input(view: PoolView) -> SimulationInput:
         lease_s=view.settings.pool.lease_s + view.settings.reclaim.warning_s,
         borrow_s=view.settings.pool.borrow_s,
         longest_wait_s=view.settings.pool.longest_wait_s,
-        prospective=frozenset(profiles(str(shape)) for shape in shapes),
+        prospective=frozenset(profiles_of(str(shape)) for shape in shapes),
     )
 
 
@@ -106,7 +106,7 @@ def _holdings(view: PoolView, at: float) -> Iterator[Holding]:
         for reservation in slots.reservations_with_slots(view)
     }
     for reserved, slot in slots.slots_with_reservation(view):
-        yield Holding(((slot.gpu, slot.placed),), 0.0, ends_s[reserved.id])
+        yield Holding(((slot.gpu, slot.placed_slice),), 0.0, ends_s[reserved.id])
 
 
 def _holding(view: PoolView, lease: LeaseRow, at: float) -> Holding:
@@ -157,7 +157,7 @@ def _lengths(over: Iterable[LeaseUse]) -> tuple[float, ...]:
 
 
 def _arrival(use: LeaseUse) -> WaitingTicket:
-    names, is_borrow = profiles(use.shape), use.is_borrow
+    names, is_borrow = profiles_of(use.shape), use.is_borrow
     return WaitingTicket(0, names, 0.0, use.course, use.user, size=use.size, is_borrow=is_borrow)
 
 

@@ -19,13 +19,13 @@ from typing import NamedTuple
 from miglab_api.leases import LeaseState, WarningKind
 from miglab_api.wording import clock_time
 from miglab_pool.gpu.geometry import occupied_mask
-from miglab_pool.gpu.shapes import profiles
+from miglab_pool.gpu.shapes import profiles_of
 from miglab_pool.ledger.rows import FULL, LeaseRow, ReservationRow, SliceRow, TicketRow
 from miglab_pool.queue import order as queue
 from miglab_pool.queue.waste import may_end_leases
 from miglab_pool.reservations import slots
-from miglab_pool.state.placement import Kept, by_gpu, own_first, place
-from miglab_pool.state.view import GpuSnapshot, PoolView, once
+from miglab_pool.state.placement import ReservedPlaces, course_gpus_first, place, places_by_gpu
+from miglab_pool.state.view import GpuSnapshot, PoolView, cached_on_instance
 
 LOST = (
     "Documents open in JupyterLab are saved; what is in memory and what still runs are lost. Your "
@@ -82,7 +82,7 @@ def slice_needs(view: PoolView) -> list[SliceNeed]:
     if ticket is None:
         return needs
     reason = f"The first in the queue needs room for {ticket.shape}, and nothing else is free."
-    return [*needs, SliceNeed(ticket.course, profiles(ticket.shape), reason)]
+    return [*needs, SliceNeed(ticket.course, profiles_of(ticket.shape), reason)]
 
 
 def _tickets_without_room(view: PoolView) -> Iterator[TicketRow]:
@@ -94,7 +94,7 @@ def _tickets_without_room(view: PoolView) -> Iterator[TicketRow]:
         is_free = (
             bool(slots.free_whole_gpus(view, ticket.course))
             if ticket.shape == FULL
-            else place(waiting.profiles, own_first(gpus, ticket.course)) is not None
+            else place(waiting.profiles, course_gpus_first(gpus, ticket.course)) is not None
         )
         if ticket.id not in has_slot and not is_free:
             yield ticket
@@ -167,7 +167,7 @@ def _leases_on_reserved_slots(view: PoolView) -> dict[int, str]:
     for reservation, slot in () if view.paused else slots.slots_with_reservation(view):
         for row in view.gpus[slot.gpu].slices:
             lease = view.leases.get(row.lease or 0)
-            lies_there = view.placed(row).bits & slot.placed.bits
+            lies_there = view.placed(row).bits & slot.placed_slice.bits
             if lease and lies_there and _is_open(view, lease, warning_s):
                 starts_at = starts[reservation.id]
                 reasons[lease.id] = _reservation_reason(view, reservation, starts_at)
@@ -201,7 +201,7 @@ def _gpu_rooms(view: PoolView) -> Iterator[_GpuRoom]:
     """Yield the room on each GPU that takes leases."""
     reserved_bits: dict[str, int] = {}
     for _, slot in slots.slots_with_reservation(view):
-        reserved_bits[slot.gpu] = reserved_bits.get(slot.gpu, 0) | slot.placed.bits
+        reserved_bits[slot.gpu] = reserved_bits.get(slot.gpu, 0) | slot.placed_slice.bits
     for gpu in view.gpus.values():
         if not gpu.is_open or gpu.has_lost:
             continue
@@ -306,7 +306,7 @@ class Demand(NamedTuple):
     reserved_bits: Mapping[str, int]
 
 
-@once
+@cached_on_instance
 def demand(view: PoolView) -> Demand:
     """Return what waiting tickets and reservations ask for now."""
     tickets = () if view.paused else queue.servable_tickets(view)
@@ -320,11 +320,11 @@ def demand(view: PoolView) -> Demand:
         frozenset(name for names, _ in requests for name in names),
         first.user if first else "",
         _masks(queue.hold_for(first, view.occupancies)),
-        _masks(by_gpu(reserved_slots)),
+        _masks(places_by_gpu(reserved_slots)),
     )
 
 
-def _masks(placements: Kept) -> dict[str, int]:
+def _masks(placements: ReservedPlaces) -> dict[str, int]:
     return {gpu: occupied_mask(tuple(places)) for gpu, places in placements.items()}
 
 
@@ -367,7 +367,7 @@ def _wanted_profiles_on(
     )
 
 
-@once
+@cached_on_instance
 def _live_bits(gpu: GpuSnapshot) -> frozenset[int]:
     """Return what is in use on a GPU, as `Placed.bits`."""
     return (

@@ -10,7 +10,7 @@ from dataclasses import replace
 from miglab_api.offers import CPU, CourseOffers, Offers, QuotaLeft, ShapeOffer
 from miglab_api.tickets import Headcount, Purpose, TicketRequest, WaitEstimate
 from miglab_pool.gpu.geometry import Placed
-from miglab_pool.gpu.shapes import Shape, ShapeError, profiles, resolve
+from miglab_pool.gpu.shapes import Shape, ShapeError, profiles_of, resolve
 from miglab_pool.leases import rules as lease_rules
 from miglab_pool.leases.rules import Limit, SliceClaim, longest_allowed_s
 from miglab_pool.ledger.rows import TicketRow
@@ -22,13 +22,13 @@ from miglab_pool.reservations.guarantees import GuaranteeLimit
 from miglab_pool.settings import Course
 from miglab_pool.state.placement import (
     GpuOccupancy,
-    beside,
     could_ever_fit,
-    open_to,
-    own_first,
+    course_gpus_first,
     place,
+    usable_by_course,
+    without_reserved,
 )
-from miglab_pool.state.view import GpuSnapshot, PoolView, once
+from miglab_pool.state.view import GpuSnapshot, PoolView, cached_on_instance
 
 MOST_COUNTED = 99
 FEW_SMS, SOME_SMS = 20, 50
@@ -66,7 +66,7 @@ def offers(view: PoolView, courses: Sequence[str], user: str | None = None) -> O
     )
 
 
-@once
+@cached_on_instance
 def headcount(view: PoolView) -> Headcount:
     """Return how many people hold and wait for slices, and how many of the smallest are free."""
     people = {
@@ -101,13 +101,13 @@ def _course_offers(view: PoolView, name: str, rules: Course, user: str | None) -
     )
 
 
-@once
+@cached_on_instance
 def _offers_differ(view: PoolView) -> bool:
     """Whether some courses are offered what others are not."""
     return bool(view.reservations) or any(gpu.course for gpu in view.gpus.values())
 
 
-@once
+@cached_on_instance
 def _offer(view: PoolView, text: str, course: str) -> ShapeOffer | None:
     """Return the offer of one shape to a course; None for a shape that no GPU here has."""
     try:
@@ -139,7 +139,7 @@ def _offer(view: PoolView, text: str, course: str) -> ShapeOffer | None:
         is_held=not free and _fits_without_hold(view, shape, course),
         reserved_s=None if free else _reserved_s(view, shape, course, limit),
         shortened=guarantees.describe_limit(view, limit) if free and limit else "",
-        wait=None if free else current_estimate(view, profiles(name)),
+        wait=None if free else current_estimate(view, profiles_of(name)),
     )
 
 
@@ -155,18 +155,18 @@ def _free_now(view: PoolView, shape: Shape, course: str) -> int:
 # -- the GPUs as somebody may use them ------------------------------------------------------------
 
 
-@once
+@cached_on_instance
 def _open_gpus(view: PoolView, course: str) -> list[GpuOccupancy]:
     """Return the GPUs as a course without a reservation may use them."""
-    return open_to(slots.open_gpus(view), course)
+    return usable_by_course(slots.open_gpus(view), course)
 
 
-@once
+@cached_on_instance
 def _gpus_for_newcomers(view: PoolView, course: str) -> list[GpuOccupancy]:
     """Return the GPUs open to a course, without the room held for the first in the queue."""
     gpus = slots.open_gpus(view)
     first = next(iter(queue.servable_without_slot(view)), None)
-    return beside(open_to(gpus, course), queue.hold_for(first, gpus))
+    return without_reserved(usable_by_course(gpus, course), queue.hold_for(first, gpus))
 
 
 def _count_now(view: PoolView, shape: Shape, course: str) -> int:
@@ -176,13 +176,13 @@ def _count_now(view: PoolView, shape: Shape, course: str) -> int:
     return count_free(shape.profiles, _gpus_for_newcomers(view, course))
 
 
-@once
+@cached_on_instance
 def _count_all(view: PoolView, shape: Shape, course: str) -> int:
     """Return how many members of a course could have a shape if nothing were leased."""
     if shape.is_full:
         return sum(gpu.course in ("", course) for gpu in _whole_gpus(view))
-    empty = [replace(occupancy, live=occupancy.fixed) for occupancy in view.occupancies]
-    return count_free(shape.profiles, open_to(empty, course))
+    empty = [replace(occupancy, live=occupancy.immovable) for occupancy in view.occupancies]
+    return count_free(shape.profiles, usable_by_course(empty, course))
 
 
 def _fits_without_hold(view: PoolView, shape: Shape, course: str) -> bool:
@@ -190,7 +190,7 @@ def _fits_without_hold(view: PoolView, shape: Shape, course: str) -> bool:
     return not shape.is_full and count_free(shape.profiles, _open_gpus(view, course)) > 0
 
 
-@once
+@cached_on_instance
 def _guarantee_limit(view: PoolView, shape: Shape, course: str) -> GuaranteeLimit | None:
     """Return until when the lease of a newcomer would be guaranteed.
 
@@ -206,7 +206,7 @@ def _guarantee_limit(view: PoolView, shape: Shape, course: str) -> GuaranteeLimi
     if shape.is_full:
         possible_choices = [gpu.whole for gpu in slots.free_whole_gpus(view, course)]
     else:
-        gpus = own_first(_gpus_for_newcomers(view, course), course)
+        gpus = course_gpus_first(_gpus_for_newcomers(view, course), course)
         unpromised = guarantees.without_promised_slots(view, gpus, key)
         choices = place(shape.profiles, unpromised) or place(shape.profiles, gpus)
         possible_choices = [choices] if choices else []
@@ -224,7 +224,7 @@ def _reserved_s(
     if shape.is_full:
         free = sum(gpu.is_free_whole for gpu in _whole_gpus(view) if gpu.course in ("", course))
     else:
-        free = count_free(shape.profiles, open_to(view.occupancies, course))
+        free = count_free(shape.profiles, usable_by_course(view.occupancies, course))
         free -= count_free(shape.profiles, _open_gpus(view, course))
     return slots.remaining_reserved_s(view) if free else None
 
@@ -292,7 +292,7 @@ def count_free(profiles: Sequence[str], states: Iterable[GpuOccupancy]) -> int:
 
 def _count_on(name: str, state: GpuOccupancy) -> int:
     """Return how many slices of a profile fit beside the live ones, lowest start first."""
-    count, occupied = 0, state.taken
+    count, occupied = 0, state.occupied
     for bits, _ in reversed(state.geometry.placements.get(name, ())):
         if not bits & occupied:
             count, occupied = count + 1, occupied | bits
@@ -315,7 +315,7 @@ def alternatives(view: PoolView, ticket: TicketRow) -> list[ShapeOffer]:
     ]
 
 
-@once
+@cached_on_instance
 def offered_shapes(view: PoolView) -> list[Shape]:
     """Return the shapes that some course offers and a GPU here has, without ``cpu``."""
     shapes = set()
@@ -411,7 +411,7 @@ def _judge_shape(
     return Refused("impossible-shape", message, 422)
 
 
-@once
+@cached_on_instance
 def _is_possible(view: PoolView, shape: Shape, course: str) -> bool:
     """Whether a GPU that the course may use can hold the shape."""
     usable_gpus = [gpu for gpu in view.facts.values() if gpu.course in ("", course)]
@@ -439,7 +439,7 @@ def refusal_for_user(
     if not view.settings.quotas:
         return None
     claim = SliceClaim(
-        request.user, request.course, request.server, queue.shape_size(view, profiles(shape))
+        request.user, request.course, request.server, queue.shape_size(view, profiles_of(shape))
     )
     waiting_tickets = (
         queue.to_waiting_ticket(view, ticket)

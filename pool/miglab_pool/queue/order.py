@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from miglab_api.tickets import TicketState
 from miglab_pool.gpu.geometry import Geometry, Placed
-from miglab_pool.gpu.shapes import profiles
+from miglab_pool.gpu.shapes import profiles_of
 from miglab_pool.leases import rules as lease_rules
 from miglab_pool.leases.rules import Limit, Quotas, SliceClaim, offer_s
 from miglab_pool.ledger.rows import FULL, TicketRow
@@ -25,17 +25,17 @@ from miglab_pool.queue.waste import wastes
 from miglab_pool.reservations import guarantees, slots
 from miglab_pool.settings import PoolSettings
 from miglab_pool.state.placement import (
-    SOON,
+    WITHIN_SECONDS,
     Choice,
     GpuOccupancy,
-    Kept,
-    beside,
+    ReservedPlaces,
     clash,
-    open_to,
-    own_first,
+    course_gpus_first,
     place,
+    usable_by_course,
+    without_reserved,
 )
-from miglab_pool.state.view import PoolView, once
+from miglab_pool.state.view import PoolView, cached_on_instance
 
 _CourseAndKey = tuple[str, tuple[str, str] | None]
 ANSWER_S = 600.0  # for the answer to whether one still waits
@@ -82,7 +82,7 @@ def quota_wait_reason(view: PoolView, row: TicketRow) -> str:
     )
 
 
-@once
+@cached_on_instance
 def _shared_quotas(view: PoolView) -> Quotas:
     """Return the quotas on the memory slices that a course as a whole may hold at a time."""
     return {
@@ -138,14 +138,14 @@ def answer_deadline(
     return wait_deadline(settings, started_at, ticket) if is_asked else None
 
 
-@once
+@cached_on_instance
 def fair_share_usage(view: PoolView) -> FairShareUsage:
     """Return recent use, course weights and the ageing time, which decide the queue's order."""
     weights = {name: rules.weight for name, rules in view.settings.courses.items()}
     return view.usage.fair_share(view.at, weights, view.settings.pool.ageing_s)
 
 
-@once
+@cached_on_instance
 def ordered_queue(view: PoolView) -> tuple[WaitingTicket, ...]:
     """Return all waiting tickets in the order in which they are considered for a grant."""
     waiting = _waiting_tickets(view)
@@ -154,13 +154,13 @@ def ordered_queue(view: PoolView) -> tuple[WaitingTicket, ...]:
     return tuple(queue_order(waiting, fair_share_usage(view)))
 
 
-@once
+@cached_on_instance
 def positions(view: PoolView) -> dict[int, int]:
     """Return the position of each waiting ticket, by its number."""
     return {ticket.id: position for position, ticket in enumerate(ordered_queue(view), 1)}
 
 
-@once
+@cached_on_instance
 def servable_tickets(view: PoolView) -> tuple[WaitingTicket, ...]:
     """Return the waiting tickets that may be granted now, in queue order.
 
@@ -179,7 +179,7 @@ def servable_tickets(view: PoolView) -> tuple[WaitingTicket, ...]:
     return tuple(within_quotas(view, free))
 
 
-@once
+@cached_on_instance
 def servable_without_slot(view: PoolView) -> tuple[WaitingTicket, ...]:
     """Return the `servable_tickets` for slices of a partitioned GPU that have no reserved slot."""
     claimants_with_slot = slots.claimants_with_slot(view)
@@ -205,7 +205,7 @@ def _waiting_tickets(view: PoolView) -> list[WaitingTicket]:
 
 def to_waiting_ticket(view: PoolView, ticket: TicketRow) -> WaitingTicket:
     """Return what the order of the queue needs to know of a ticket."""
-    names = profiles(ticket.shape)
+    names = profiles_of(ticket.shape)
     return WaitingTicket(
         ticket.id,
         names,
@@ -219,7 +219,7 @@ def to_waiting_ticket(view: PoolView, ticket: TicketRow) -> WaitingTicket:
     )
 
 
-@once
+@cached_on_instance
 def shape_size(view: PoolView, names: tuple[str, ...]) -> int:
     """Return the memory slices of a shape, on the largest GPU where GPUs differ."""
     return sum(_slice_size(name, view.geometries) for name in names)
@@ -251,7 +251,7 @@ def wait_reason(view: PoolView, row: TicketRow) -> str:
     return "Staff gave you the next slices that fit."
 
 
-@once
+@cached_on_instance
 def _drain_wait_reason(view: PoolView) -> str:
     """Return the wait reason while staff drain every GPU; empty otherwise."""
     drainings = {gpu.draining for gpu in view.rows}
@@ -276,13 +276,13 @@ def _reservation_wait_reason(view: PoolView, row: TicketRow) -> str:
     )
 
 
-@once
+@cached_on_instance
 def _is_reserved(view: PoolView, key: tuple[str, str], lasts_s: float) -> bool:
     """Whether the room for a shape is reserved now, or so soon that a lease would be too short."""
-    course, names = key[0], profiles(key[1])
-    if not place(names, open_to(view.occupancies, course)):
+    course, names = key[0], profiles_of(key[1])
+    if not place(names, usable_by_course(view.occupancies, course)):
         return False
-    choices = place(names, own_first(slots.open_gpus(view), course))
+    choices = place(names, course_gpus_first(slots.open_gpus(view), course))
     if choices is None:
         return True
     return not guarantees.grant_limit(view, "", key, choices, view.at + lasts_s).is_enough
@@ -331,7 +331,7 @@ class _Decision:
     def __init__(self, gpus: Sequence[GpuOccupancy], view: PoolView | None = None) -> None:
         self._gpus, self._view = gpus, view
         self._owners = {occupancy.course for occupancy in gpus}
-        self._hold: Kept | None = None  # for the first ticket that did not fit
+        self._hold: ReservedPlaces | None = None  # for the first ticket that did not fit
         self._usable: dict[_CourseAndKey, list[GpuOccupancy]] = {}
         self._refused: set[tuple[tuple[str, ...], str, tuple[str, str] | None]] = set()
 
@@ -394,19 +394,21 @@ class _Decision:
             gpus = self._gpus
             if key is not None and self._view is not None:
                 gpus = guarantees.without_promised_slots(self._view, gpus, key)
-            self._usable[course_and_key] = beside(own_first(gpus, course), self._hold or {})
+            self._usable[course_and_key] = without_reserved(
+                course_gpus_first(gpus, course), self._hold or {}
+            )
         return self._usable[course_and_key]
 
 
 # -- the hold -------------------------------------------------------------------------------------
 
 
-def hold_for(first: WaitingTicket | None, gpus: Sequence[GpuOccupancy]) -> Kept:
+def hold_for(first: WaitingTicket | None, gpus: Sequence[GpuOccupancy]) -> ReservedPlaces:
     """Return the room that is kept free for the first in the queue; empty if nobody waits."""
-    return choose_hold(first.profiles, own_first(gpus, first.course)) if first else {}
+    return choose_hold(first.profiles, course_gpus_first(gpus, first.course)) if first else {}
 
 
-def choose_hold(profiles: Sequence[str], gpus: Sequence[GpuOccupancy]) -> Kept:
+def choose_hold(profiles: Sequence[str], gpus: Sequence[GpuOccupancy]) -> ReservedPlaces:
     """Choose the room to hold for a shape: large slices first, each where it is free soonest.
 
     Args:
@@ -453,20 +455,20 @@ def _has_profile(occupancy: GpuOccupancy, name: str) -> bool:
     return name in occupancy.geometry.by_name
 
 
-@once
+@cached_on_instance
 def _soonest_placement(
     occupancy: GpuOccupancy, name: str, hold: tuple[Placed, ...]
 ) -> _Candidate | None:
     """Return where a slice can be held soonest on a GPU, beside what is held there already."""
     if not occupancy.usable or not _has_profile(occupancy, name):
         return None
-    profile, occupied = occupancy.geometry.by_name[name], (*occupancy.fixed, *hold)
+    profile, occupied = occupancy.geometry.by_name[name], (*occupancy.immovable, *hold)
     live = [(candidate.bits, candidate.placement.mask) for candidate in occupancy.live]
     candidates = []
     for candidate in (Placed(profile, placement) for placement in profile.placements):
         if any(clash(candidate, other) for other in occupied):
             continue
         ends = [occupancy.frees_at.get(mask, inf) for bits, mask in live if bits & candidate.bits]
-        key = (max(ends, default=SOON), len(ends), candidate.placement.start)
+        key = (max(ends, default=WITHIN_SECONDS), len(ends), candidate.placement.start)
         candidates.append(_Candidate(*key, candidate))
     return min(candidates, default=None, key=lambda candidate: candidate[:3])

@@ -25,7 +25,7 @@ from miglab_pool.schedule import (
     Occurrence,
     occurrences,
 )
-from miglab_pool.state.view import GpuSnapshot, PoolView, once
+from miglab_pool.state.view import GpuSnapshot, PoolView, cached_on_instance
 
 HOUR_S = 3600.0
 
@@ -45,7 +45,7 @@ class Certainty:
     message: str = ""
 
 
-@once
+@cached_on_instance
 def outlook(view: PoolView, row: ReservationRow, time: Occurrence, zone: str) -> Certainty:
     """Return how much of a reservation, made or about to be, is certain at one of its times.
 

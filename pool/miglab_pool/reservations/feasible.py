@@ -18,7 +18,7 @@ from typing import NamedTuple
 from miglab_api.leases import LeaseState
 from miglab_api.wording import day_and_time
 from miglab_pool.gpu.geometry import Placed
-from miglab_pool.gpu.shapes import profiles
+from miglab_pool.gpu.shapes import profiles_of
 from miglab_pool.ledger.rows import FULL, GPU_OK, LeaseRow, ReservationRow
 from miglab_pool.reservations import rules
 from miglab_pool.reservations.rules import (
@@ -31,7 +31,7 @@ from miglab_pool.reservations.rules import (
 from miglab_pool.schedule import DAY_S, Occurrence, next_occurrence, occurrences
 from miglab_pool.state.placement import GpuOccupancy, Slot
 from miglab_pool.state.slot_choice import SlotCandidate, SlotRequest, choose_slots_for
-from miglab_pool.state.view import GpuSnapshot, PoolView, once
+from miglab_pool.state.view import GpuSnapshot, PoolView, cached_on_instance
 
 WEEK_S = 7 * DAY_S
 
@@ -65,7 +65,9 @@ class Feasible:
     def lies_on(self, guarantee: Guarantee) -> bool:
         """Whether a lease takes any of the slots."""
         return any(
-            gpu == slot.gpu and placed_slice is not None and placed_slice.bits & slot.placed.bits
+            gpu == slot.gpu
+            and placed_slice is not None
+            and placed_slice.bits & slot.placed_slice.bits
             for gpu, placed_slice in guarantee.slices
             for _, slot in self.slots
         )
@@ -76,7 +78,7 @@ class Feasible:
         return Feasible(counts, tuple((rows[number].id, slot) for number, slot in self.slots))
 
 
-@once
+@cached_on_instance
 def feasible(
     view: PoolView,
     moment: float,
@@ -142,13 +144,13 @@ def _in_force(claim: _Claim) -> ReservationInForce:
     return ReservationInForce(row, Occurrence(0.0, 0.0), False, True, claim.undrawn)
 
 
-@once
+@cached_on_instance
 def _all_clear_at(view: PoolView) -> float:
     """Return from when on no lease is guaranteed any more: later moments are all alike."""
     return max([view.at, *guaranteed_ends(view)])
 
 
-@once
+@cached_on_instance
 def _place_claims(
     view: PoolView,
     moment: float,
@@ -187,7 +189,7 @@ def feasible_if_empty(view: PoolView, reservations: Sequence[ReservationInForce]
     return _place_claims_if_empty(view, claims).for_rows(rows)
 
 
-@once
+@cached_on_instance
 def _place_claims_if_empty(view: PoolView, claims: tuple[_Claim, ...]) -> Feasible:
     gpus = [gpu for gpu in view.gpus.values() if gpu.hardware]
     whole_counts = Counter(gpu.course for gpu in gpus if gpu.is_whole)
@@ -195,9 +197,9 @@ def _place_claims_if_empty(view: PoolView, claims: tuple[_Claim, ...]) -> Feasib
     return choose_slots([*map(_in_force, claims)], partitioned, whole_counts)
 
 
-@once
+@cached_on_instance
 def _empty_gpu(gpu: GpuSnapshot) -> SlotCandidate:
-    geometry = gpu.then(None).geometry
+    geometry = gpu.at_moment(None).geometry
     assert geometry is not None
     return SlotCandidate(GpuOccupancy(gpu.uuid, geometry, course=gpu.course))
 
@@ -271,7 +273,7 @@ def _choose_all(
 ) -> tuple[tuple[int, Slot], ...] | None:
     """Return slots for so many leases of each reservation; None if they do not all fit."""
     rows = [r.row for r in reservations for _ in range(counts[r.row.id])]  # one per lease
-    requests = [SlotRequest(row.course, profiles(row.shape)) for row in rows]
+    requests = [SlotRequest(row.course, profiles_of(row.shape)) for row in rows]
     if not requests:
         return ()
     slots_by_request = choose_slots_for(requests, gpus).items()
@@ -301,7 +303,7 @@ def is_guaranteed_beyond(lease: LeaseRow, moment: float, clear_s: float) -> bool
     return not is_going and lease.guaranteed_until > moment - clear_s
 
 
-@once
+@cached_on_instance
 def _leases_by_key(view: PoolView) -> dict[Key, list[LeaseRow]]:
     leases: dict[Key, list[LeaseRow]] = {}
     for lease in view.leases.values():
@@ -309,7 +311,7 @@ def _leases_by_key(view: PoolView) -> dict[Key, list[LeaseRow]]:
     return leases
 
 
-@once
+@cached_on_instance
 def holders(view: PoolView, key: Key) -> frozenset[str]:
     """Return the users who hold a lease of a course and shape, guaranteed or open."""
     return frozenset(lease.user for lease in _leases_by_key(view).get(key, ()))
@@ -322,7 +324,7 @@ def _guaranteed_users(view: PoolView, key: Key, moment: float) -> set[str]:
     return {lease.user for lease in leases if is_guaranteed_beyond(lease, moment, clear_s)}
 
 
-@once
+@cached_on_instance
 def start_times(view: PoolView, since: float, until: float) -> list[float]:
     """Return when reservations begin from ``since`` on and before ``until``, without duplicates."""
     return sorted(
@@ -346,19 +348,19 @@ def is_usable(gpu: GpuSnapshot) -> bool:
     return gpu.row.state == GPU_OK and not gpu.row.draining and not gpu.has_lost
 
 
-@once
+@cached_on_instance
 def _candidate(gpu: GpuSnapshot, moment: float, clear_s: float) -> SlotCandidate:
     """Return a GPU with what is guaranteed beyond a moment and what only a person can remove."""
     leases = ((row, gpu.leases.get(row.lease or 0)) for row in gpu.slices)
     staying = [
         row for row, lease in leases if lease and is_guaranteed_beyond(lease, moment, clear_s)
     ]
-    then = gpu.then({row.id for row in staying}) if gpu.layout else gpu
+    then = gpu.at_moment({row.id for row in staying}) if gpu.layout else gpu
     assert then.geometry is not None
     immovable = tuple(gpu.placed(row) for row in gpu.slices if row.is_fixed or row in staying)
     return SlotCandidate(
         GpuOccupancy(
-            gpu.uuid, then.geometry, fixed=immovable, usable=is_usable(gpu), course=gpu.course
+            gpu.uuid, then.geometry, immovable=immovable, usable=is_usable(gpu), course=gpu.course
         )
     )
 
@@ -371,7 +373,9 @@ def _with_lease(candidate: SlotCandidate, extra: Guarantee | None) -> SlotCandid
     )
     if not extra_slices:
         return candidate
-    return replace(candidate, occupancy=replace(occupancy, fixed=(*occupancy.fixed, *extra_slices)))
+    return replace(
+        candidate, occupancy=replace(occupancy, immovable=(*occupancy.immovable, *extra_slices))
+    )
 
 
 def _count_whole_gpus(

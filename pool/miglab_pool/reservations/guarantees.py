@@ -30,8 +30,8 @@ from miglab_pool.reservations.rules import (
 from miglab_pool.schedule import (
     next_occurrence,
 )
-from miglab_pool.state.placement import Choice, GpuOccupancy, Slot, beside, by_gpu
-from miglab_pool.state.view import PoolView, once
+from miglab_pool.state.placement import Choice, GpuOccupancy, Slot, places_by_gpu, without_reserved
+from miglab_pool.state.view import PoolView, cached_on_instance
 
 
 class GuaranteeLimit(NamedTuple):
@@ -164,10 +164,10 @@ def without_promised_slots(
     view: PoolView, gpus: Sequence[GpuOccupancy], key: Key
 ) -> list[GpuOccupancy]:
     """Return the GPUs without the slots that are promised to reservations of other keys."""
-    return beside(gpus, by_gpu(_promised_slots(view, key)))
+    return without_reserved(gpus, places_by_gpu(_promised_slots(view, key)))
 
 
-@once
+@cached_on_instance
 def _promised_slots(view: PoolView, own_key: Key) -> list[Slot]:
     """Return the slots of other keys' reservations that begin within the longest guarantee."""
     rows = view.reservations

@@ -13,7 +13,7 @@ from itertools import groupby, product
 
 from miglab_api.leases import LeaseState
 from miglab_pool.gpu.geometry import Placed
-from miglab_pool.gpu.shapes import profiles
+from miglab_pool.gpu.shapes import profiles_of
 from miglab_pool.ledger.rows import FULL, LeaseRow, ReservationRow, TicketRow
 from miglab_pool.reservations import rules
 from miglab_pool.reservations.feasible import feasible, is_guaranteed_beyond, start_times
@@ -22,19 +22,19 @@ from miglab_pool.state.placement import (
     Choice,
     GpuOccupancy,
     Slot,
-    beside,
-    by_gpu,
-    own_first,
+    course_gpus_first,
     place,
-    without,
+    places_by_gpu,
+    without_places,
+    without_reserved,
 )
 from miglab_pool.state.slot_choice import (
     SlotCandidate,
     SlotRequest,
     choose_slots_for,
-    is_empty,
+    is_unleased,
 )
-from miglab_pool.state.view import GpuSnapshot, PoolView, once
+from miglab_pool.state.view import GpuSnapshot, PoolView, cached_on_instance
 
 SlotsByReservation = dict[int, tuple[Slot, ...]]
 """The slots by reservation; a slot's request says which lease of the reservation it is for."""
@@ -44,7 +44,7 @@ MINUTE_S = 60.0
 # -- the slots ----------------------------------------------------------------------------
 
 
-@once
+@cached_on_instance
 def reservations_in_force(view: PoolView) -> list[ReservationInForce]:
     """Return the reservations that have slots reserved or take place now, by start."""
     if not view.reservations:
@@ -55,11 +55,11 @@ def reservations_in_force(view: PoolView) -> list[ReservationInForce]:
     return rules.subtract_drawn(ahead, rules.count_drawing(view.leases.values())) if ahead else []
 
 
-@once
+@cached_on_instance
 def open_gpus(view: PoolView) -> list[GpuOccupancy]:
     """Return the occupancy of each partitionable GPU, without the slots that are reserved now."""
     slots = [slot for own_slots in slots_of(view).values() for slot in own_slots]
-    return beside(view.occupancies, by_gpu(slots)) if slots else view.occupancies
+    return without_reserved(view.occupancies, places_by_gpu(slots)) if slots else view.occupancies
 
 
 def slots_with_reservation(view: PoolView) -> list[tuple[ReservationRow, Slot]]:
@@ -68,7 +68,7 @@ def slots_with_reservation(view: PoolView) -> list[tuple[ReservationRow, Slot]]:
     return [(rows[number], slot) for number, slots in slots_of(view).items() for slot in slots]
 
 
-@once
+@cached_on_instance
 def remaining_reserved_s(view: PoolView) -> float | None:
     """Return for how long slots stay reserved; None while none are."""
     ends = [
@@ -95,7 +95,9 @@ def _count_ready_of(view: PoolView, reservation: ReservationInForce) -> int:
         )
     _, own_slots = _slots_beside(view, reservation)
     gpus = {occupancy.gpu: occupancy for occupancy in view.occupancies}
-    occupied = {slot.request for slot in own_slots if not is_empty(gpus[slot.gpu], slot.placed)}
+    occupied = {
+        slot.request for slot in own_slots if not is_unleased(gpus[slot.gpu], slot.placed_slice)
+    }
     return len({slot.request for slot in own_slots} - occupied)
 
 
@@ -107,13 +109,13 @@ def count_held_up(view: PoolView, row: ReservationRow) -> int:
     return sum(reservation.undrawn - _count_ready_of(view, reservation) for reservation in matching)
 
 
-@once
+@cached_on_instance
 def reservations_with_slots(view: PoolView) -> tuple[ReservationInForce, ...]:
     """Return the reservations that have slots now."""
     return tuple(r for r in reservations_in_force(view) if r.is_reserved and r.undrawn)
 
 
-@once
+@cached_on_instance
 def slots_of(view: PoolView) -> SlotsByReservation:
     """Return the slots of each reservation; earlier reservations choose first."""
     sliced = [r for r in reservations_with_slots(view) if r.row.shape != FULL]
@@ -124,7 +126,7 @@ def slots_of(view: PoolView) -> SlotsByReservation:
         gpus = _without_slots(gpus, [slot for earlier in slots.values() for slot in earlier])
         later_slots = _slots_of_later(view, reservations)
         unshared = _choose_slots(reservations, _without_slots(gpus, later_slots))
-        slice_count = sum(r.undrawn * len(profiles(r.row.shape)) for r in reservations)
+        slice_count = sum(r.undrawn * len(profiles_of(r.row.shape)) for r in reservations)
         has_all = sum(map(len, unshared.values())) == slice_count
         slots |= unshared if has_all else _choose_slots(reservations, gpus)
     return slots
@@ -152,7 +154,7 @@ def _candidates(view: PoolView, starts_at: float, drawing: frozenset[Key]) -> li
     return [_candidate(gpu, drawing, moment, clear_s) for gpu in gpus]
 
 
-@once
+@cached_on_instance
 def _candidate(
     gpu: GpuSnapshot, drawing: frozenset[Key], moment: float, clear_s: float
 ) -> SlotCandidate:
@@ -166,8 +168,8 @@ def _candidate(
         lease = gpu.leases.get(row.lease or 0)
         if lease is not None:
             kinds[_lease_kind(lease, drawing, moment, clear_s)].append(gpu.placed(row))
-    immovable = (*gpu.occupancy.fixed, *kinds["fixed"])
-    occupancy = replace(gpu.occupancy, fixed=immovable)
+    immovable = (*gpu.occupancy.immovable, *kinds["fixed"])
+    occupancy = replace(gpu.occupancy, immovable=immovable)
     return SlotCandidate(occupancy, tuple(kinds["leased"]), tuple(kinds["drawn"]))
 
 
@@ -181,11 +183,13 @@ def _lease_kind(lease: LeaseRow, drawing: Collection[Key], moment: float, clear_
 
 def _without_slots(gpus: Sequence[SlotCandidate], slots: Sequence[Slot]) -> list[SlotCandidate]:
     """Return the candidates without slots that other reservations have."""
-    slots_by_gpu = by_gpu(slots)
+    slots_by_gpu = places_by_gpu(slots)
     return [
         replace(
             candidate,
-            occupancy=without(candidate.occupancy, slots_by_gpu.get(candidate.occupancy.gpu, ())),
+            occupancy=without_places(
+                candidate.occupancy, slots_by_gpu.get(candidate.occupancy.gpu, ())
+            ),
         )
         for candidate in gpus
     ]
@@ -195,7 +199,7 @@ def _choose_slots(
     reservations: Sequence[ReservationInForce], gpus: Sequence[SlotCandidate]
 ) -> SlotsByReservation:
     leases = [reservation for reservation in reservations for _ in range(reservation.undrawn)]
-    requests = [SlotRequest(lease.row.course, profiles(lease.row.shape)) for lease in leases]
+    requests = [SlotRequest(lease.row.course, profiles_of(lease.row.shape)) for lease in leases]
     slots: SlotsByReservation = {reservation.row.id: () for reservation in reservations}
     for request, lease_slots in choose_slots_for(requests, gpus).items():
         number = leases[request].row.id
@@ -203,7 +207,7 @@ def _choose_slots(
     return slots
 
 
-@once
+@cached_on_instance
 def drawn_until(view: PoolView) -> dict[int, float]:
     """Return until when each lease that draws on a reservation is guaranteed: to its end.
 
@@ -232,7 +236,7 @@ def drawn_until(view: PoolView) -> dict[int, float]:
 # -- claims ------------------------------------------------------------------------------------
 
 
-@once
+@cached_on_instance
 def _claimants(view: PoolView) -> dict[Key, list[TicketRow]]:
     """Return the tickets that may draw on a reservation, by course and shape, oldest first.
 
@@ -270,7 +274,7 @@ def claiming_tickets(
     return tickets[: reservation.undrawn]
 
 
-@once
+@cached_on_instance
 def reservations_with_claimants(view: PoolView) -> list[tuple[ReservationInForce, list[TicketRow]]]:
     """Return the reservations with slots, each with the tickets that claim them; none twice."""
     reserved: list[tuple[ReservationInForce, list[TicketRow]]] = []
@@ -283,7 +287,7 @@ def reservations_with_claimants(view: PoolView) -> list[tuple[ReservationInForce
     return reserved
 
 
-@once
+@cached_on_instance
 def claimants_with_slot(view: PoolView) -> frozenset[int]:
     """Return the tickets for which a slot is reserved, so that they need no hold."""
     return frozenset(
@@ -297,8 +301,8 @@ def choose_next(view: PoolView, reservation: ReservationInForce) -> tuple[Choice
     They lie on one of its own slots, or beside all that is reserved.
     """
     other_slots, own_slots = _slots_beside(view, reservation)
-    gpus = own_first(view.occupancies, reservation.row.course)
-    names = profiles(reservation.row.shape)
+    gpus = course_gpus_first(view.occupancies, reservation.row.course)
+    names = profiles_of(reservation.row.shape)
     requests = sorted({slot.request for slot in own_slots}) or [NO_REQUEST]
     for later, request in product((_slots_of_later(view, [reservation]), []), requests):
         closed_slots = [
@@ -306,7 +310,7 @@ def choose_next(view: PoolView, reservation: ReservationInForce) -> tuple[Choice
             *later,
             *(slot for slot in own_slots if slot.request != request),
         ]
-        choices = place(names, beside(gpus, by_gpu(closed_slots)))
+        choices = place(names, without_reserved(gpus, places_by_gpu(closed_slots)))
         if choices is not None:
             return choices
     return None

@@ -9,8 +9,8 @@ from dataclasses import replace
 from miglab_api.leases import LeaseState
 from miglab_api.reservations import ReservationRequest, ReservationState, ReservationView
 from miglab_pool import schedule
-from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.ledger.rows import LIVE_RESERVATIONS, ReservationRow
+from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.refused import Refused
 from miglab_pool.reservations.certainty import Certainty, outlook
 from miglab_pool.reservations.checks import (

@@ -16,7 +16,7 @@ from miglab_api.leases import LeaseView
 from miglab_api.roster import ClassMessage, ExperimentStage, Presence, RosterRow, RosterView
 from miglab_api.staff import MessageRequest, SentMessage
 from miglab_api.tickets import TicketView
-from miglab_api.usage import sheet
+from miglab_api.usage import csv_text
 from miglab_pool.http.access.dependencies import MayMessage, Runner, needs
 from miglab_pool.http.access.principal import Principal, Right
 from miglab_pool.http.errors import REFUSED, DeniedError
@@ -248,7 +248,7 @@ def _presence_without_slice(report: LastReport | None, shared: SharedProgress) -
 
 def as_csv(roster_view: RosterView) -> str:
     """Return the rows as CSV; what is not known is empty."""
-    return sheet(COLUMNS, map(_cells, roster_view.rows))
+    return csv_text(COLUMNS, map(_cells, roster_view.rows))
 
 
 def _cells(row: RosterRow) -> list[str | float]:

@@ -149,7 +149,7 @@ class ClassRoster(Subject):
             return
         self._looks[course, actor] = now
         with self.store.write(durable=False) as tx:
-            tx.note("class", course, actor, action)
+            tx.record_action("class", course, actor, action)
 
     @locked
     def delete_old(self, keep_days: float) -> int:

@@ -13,12 +13,11 @@ from typing import Any, TypeVar
 
 from miglab_api.gpus import GpuView, SliceState, SliceView
 from miglab_api.leases import LeaseView
-from miglab_api.staff import AuditEntry, MessageRequest, SentMessage, StaffMessage, called
+from miglab_api.staff import AuditEntry, MessageRequest, SentMessage, StaffMessage, display_name
 from miglab_api.tickets import TicketView
 from miglab_pool.leases import transactions as leases
 from miglab_pool.leases import views as pool_views
 from miglab_pool.leases.transactions import full_view
-from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.ledger.rows import (
     GpuRow,
     LeaseRow,
@@ -28,6 +27,7 @@ from miglab_pool.ledger.rows import (
     SliceRow,
     TicketRow,
 )
+from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.refused import Refused
 from miglab_pool.reservations import feasible, guarantees
 from miglab_pool.staff import log, rules
@@ -111,7 +111,9 @@ class StaffMessages(Subject):
     ) -> tuple[StaffMessage, ...]:
         """Return the messages for the user of this server, the newest first."""
         return tuple(
-            StaffMessage(id=row.id, at=row.at, by=called(row.by), text=row.text, until=row.until)
+            StaffMessage(
+                id=row.id, at=row.at, by=display_name(row.by), text=row.text, until=row.until
+            )
             for row in _shown_messages(self.store)
             if is_for(row, user, server, courses)
         )
@@ -286,7 +288,7 @@ def _destroying_action(key: str, state: SliceState, code: str) -> Callable[..., 
             row = find_slice(self.store, number, expected, code)
             rules.check_state(row, state, code)
             ledger_reason = reason or f"by hand, by {actor}"
-            scrub(tx, row, ledger_reason, remake=False, by=actor, action=key)
+            scrub(tx, row, ledger_reason, remake=False, cause=actor, action=key)
         return self.slice(number)
 
     return act

@@ -25,11 +25,11 @@ from sqlalchemy import (
     select,
 )
 
-from miglab_api.staff import STAFF_ACTIONS, AuditEntry, called
+from miglab_api.staff import STAFF_ACTIONS, AuditEntry, display_name
 from miglab_api.wording import duration
 from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.ledger.rows import LIVE_TICKETS
-from miglab_pool.ledger.tables import leases, reading, tickets, transitions
+from miglab_pool.ledger.tables import leases, open_read_only, tickets, transitions
 from miglab_pool.schedule import DAY_S
 
 LIMIT_MAX = 1000
@@ -116,14 +116,14 @@ def read_entries(ledger: Path, query: AuditQuery) -> list[AuditEntry]:
         ledger: the ledger's file.
         query: the query.
     """
-    with reading(ledger) as connection:
+    with open_read_only(ledger) as connection:
         return [AuditEntry(**row) for row in connection.execute(build_select(query)).mappings()]
 
 
 # -- in words --------------------------------------------------------------------------------------
 
 
-VERB_PHRASES = {action.key: action.did for action in STAFF_ACTIONS} | {
+VERB_PHRASES = {action.key: action.log_phrase for action in STAFF_ACTIONS} | {
     "reclaim": "reclaimed it",
     "extend": "gave it more time",
     "keep": "let its holder keep it",
@@ -147,7 +147,7 @@ def describe_change(last: AuditEntry, now: float) -> str:
     """Return who made the last change, what it was, when and why, as a clause."""
     reason = f" (“{last.reason}”)" if last.reason else ""
     verb = verb_phrase(last.action, last.to_state)
-    return f"{called(last.by)} {verb} {duration(now - last.at)} ago{reason}"
+    return f"{display_name(last.by)} {verb} {duration(now - last.at)} ago{reason}"
 
 
 def verb_phrase(action: str, to_state: str) -> str:

@@ -14,8 +14,8 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse
 
 from miglab_api.base import COURSE_MAX, USER_MAX
-from miglab_api.staff import CAUSES, AuditEntry, SentMessage, called
-from miglab_api.usage import sheet
+from miglab_api.staff import CAUSES, AuditEntry, SentMessage, display_name
+from miglab_api.usage import csv_text
 from miglab_pool.http.access.dependencies import MayMessage, Runner, needs
 from miglab_pool.http.access.principal import Principal, Right
 from miglab_pool.http.errors import REFUSED, DeniedError
@@ -25,7 +25,7 @@ from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.ledger.ledger import LARGEST_ID
 from miglab_pool.staff import routes as message_routes
 from miglab_pool.staff.log import LIMIT_MAX, AuditQuery, verb_phrase
-from miglab_pool.usage.page import day
+from miglab_pool.usage.page import parse_day
 from miglab_pool.usage.report import DAY, BadPeriod, midnight
 
 KINDS = {
@@ -73,7 +73,7 @@ def read_filters(query: LogFilters) -> tuple[LogFilters, str]:
 
 def _read_days(query: Mapping[str, str]) -> tuple[dt.date | None, dt.date | None, str]:
     try:
-        since, until = day(query.get("since")), day(query.get("until"))
+        since, until = parse_day(query.get("since")), parse_day(query.get("until"))
     except BadPeriod as error:
         return None, None, str(error)
     if since and until and until < since:
@@ -97,7 +97,7 @@ def build_query(
         zone: the time zone of the days.
         limit: how many of the newest entries are returned.
     """
-    since, until = day(filters.get("since")), day(filters.get("until"))
+    since, until = parse_day(filters.get("since")), parse_day(filters.get("until"))
     actor = filters.get("by", "")
     return AuditQuery(
         since=midnight(since, zone) if since else None,
@@ -183,7 +183,7 @@ def as_csv(entries: Iterable[AuditEntry]) -> str:
     rows = (
         [in_utc(entry.at), *(getattr(entry, name) for name in COLUMNS[1:])] for entry in entries
     )
-    return sheet(COLUMNS, rows)
+    return csv_text(COLUMNS, rows)
 
 
 async def page(request: Request, principal: Principal) -> str:
@@ -212,7 +212,7 @@ async def page(request: Request, principal: Principal) -> str:
         if len(entries) > ROWS_SHOWN
         else "",
         newest=_log_address(filters, ""),
-        sheet=urlencode(csv_parameters(filters, zone, LIMIT_MAX)),
+        csv_text=urlencode(csv_parameters(filters, zone, LIMIT_MAX)),
         most=LIMIT_MAX,
         kinds=KINDS,
         courses=sorted(request.app.state.sign_in.book.courses if courses is None else courses),
@@ -275,7 +275,7 @@ async def message_details(principal: MayMessage, runner: Runner, target: str) ->
         raise DeniedError(404, "no-such-page", MESSAGE_GONE)
     facts = [
         ("To", describe_addressee(message)),
-        ("By", called(message.by)),
+        ("By", display_name(message.by)),
         ("Message", message.text),
         ("Time", left(message.until, time.time())),
     ]
@@ -286,7 +286,7 @@ async def message_details(principal: MayMessage, runner: Runner, target: str) ->
 
 def _withdraw(message: SentMessage) -> Action:
     return Action(
-        "withdraw",
+        "end_unused_grant",
         "Withdraw",
         "JupyterLab shows it no longer, to nobody; whoever has read it has read it.",
         "The message is withdrawn.",

@@ -117,7 +117,7 @@ for _action in STAFF_ACTIONS:
             _endpoint(_action, _kind),
             methods=["POST"],
             name=_action.route_name(_kind),
-            description=_action.says,
+            description=_action.summary,
         )
 
 

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from miglab_api.gpus import DRAINABLE_STATES, SliceState
 from miglab_api.leases import LeaseState, WarningKind
-from miglab_api.staff import called
+from miglab_api.staff import display_name
 from miglab_api.tickets import TicketState
 from miglab_pool.ledger.rows import FULL, GpuRow, LeaseRow, Row, SliceRow, TicketRow
 from miglab_pool.refused import Refused
@@ -154,7 +154,7 @@ def warn_for_reclaim(
     if row.state == LeaseState.GRANTED or not warning_s:
         return None
     if row.warn_kind == WarningKind.STAFF:
-        raise _already_done(row, f"is being reclaimed already, by {called(row.warn_by)}")
+        raise _already_done(row, f"is being reclaimed already, by {display_name(row.warn_by)}")
     until = at + warning_s
     if row.warn_kind in FIXED_ENDS and row.reclaim_at is not None:
         until = min(until, row.reclaim_at)
@@ -171,7 +171,7 @@ def warn_for_reclaim(
 
 def reclaim_message(actor: str, reason: str) -> str:
     """Return what the holder of a reclaimed lease reads."""
-    return f"{called(actor)} takes this slice back: “{reason}”. Your files are kept."
+    return f"{display_name(actor)} takes this slice back: “{reason}”. Your files are kept."
 
 
 def is_reclaim_due(row: LeaseRow, at: float) -> bool:

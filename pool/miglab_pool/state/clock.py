@@ -1,9 +1,8 @@
-"""The pool's clock: the wall's, but nothing sets it between two turns.
+"""The pool's clock: the wall clock, which cannot jump between two turns of the pool.
 
-A host that slept, and an administrator or NTP that sets the clock, move the wall's by more than has
-gone by.  What lasts is then told by it no longer; the moments that positions, graces and pauses
-count from go with it (`carry_over`).  Ends that a person reads off a clock stay what they are: of
-leases, reservations and maintenance.
+If the host slept, or an administrator or NTP set the clock, the wall clock moves by more than the
+time that passed.  `carry_over` then moves the moments from which positions, graces and pauses
+count.  Ends that people read off a clock stay: of leases, reservations and maintenance.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,18 +10,18 @@ from dataclasses import dataclass, replace
 
 from miglab_api.leases import LeaseState
 from miglab_api.tickets import TicketState
-from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.ledger.rows import LeaseRow, SliceRow, TicketRow
+from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.state.store import Store
 
 STEP_S = 5.0  # between the two clocks: more than NTP slews within a turn
 LATE_S = 10.0  # between two turns, which come every second
-Counting = TicketRow | LeaseRow | SliceRow
+CountedRow = TicketRow | LeaseRow | SliceRow
 
 
 @dataclass(frozen=True)
 class Jump:
-    """What was wrong with time between two turns.
+    """An irregularity of time between two turns.
 
     Attributes:
         step_s: by how much the wall clock was set; 0: it was not.
@@ -42,7 +41,7 @@ class Jump:
 
 
 class PoolClock:
-    """Goes with a clock that never jumps, and is set to the wall's once a turn.
+    """A clock that runs with a steady one, and is set to the wall clock once a turn.
 
     Args:
         wall: seconds since the epoch.
@@ -59,7 +58,7 @@ class PoolClock:
         return self._steady() + self._ahead_s
 
     def jump(self) -> Jump:
-        """What was wrong with time since this clock was set last; changes nothing."""
+        """Return the jump since this clock was set last; changes nothing."""
         steady = self._steady()
         step_s = self._wall() - steady - self._ahead_s
         late_s = 0.0 if self._followed is None else steady - self._followed
@@ -69,23 +68,23 @@ class PoolClock:
         )
 
     def follow(self) -> None:
-        """Set it to the wall's."""
+        """Set it to the wall clock."""
         self._followed = self._steady()
         self._ahead_s = self._wall() - self._followed
 
 
 def carry_over(store: Store, tx: Transaction, step_s: float) -> None:
-    """Move what counts by a step of the clock, ``tx.at`` being of before it.
+    """Move the moments from which rows count by a step of the clock; ``tx.at`` is before the step.
 
-    What is ahead of the clock even so was noted before it was set back while no pool looked: it
-    counts from now, and nothing is paused for longer than the longest pause.
+    A moment that is still ahead of the clock was noted before the clock was set back while no pool
+    ran: it becomes now, and no pause becomes longer than the longest pause.
     """
-    for before, after in list(_moved(store, step_s, tx.at + step_s)):
+    for before, after in list(_moved_rows(store, step_s, tx.at + step_s)):
         if after != before:  # else there is nothing to write
             tx.put(after)
 
 
-def _moved(store: Store, step_s: float, now: float) -> Iterator[tuple[Counting, Counting]]:
+def _moved_rows(store: Store, step_s: float, now: float) -> Iterator[tuple[CountedRow, CountedRow]]:
     def past(moment: float) -> float:
         return min(moment + step_s, now)
 

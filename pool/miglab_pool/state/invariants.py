@@ -1,4 +1,11 @@
-"""design's five invariants, as far as a state shows them.  Reads only; tests and doctor use it."""
+"""Checks what must always be true of the pool's rows.  Reads only.
+
+1. A slice generation has at most one live lease, and a lease has exactly its slices.
+2. What has a holder is leased to that holder until it is known to be gone.
+3. No slice that is leased or free overlaps another slice.
+4. Foreign slices are never leased.
+5. Whatever is refused, quarantined, ended or reclaimed says why.
+"""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -10,13 +17,13 @@ from miglab_api.gpus import SliceState
 from miglab_api.leases import LeaseState
 from miglab_api.tickets import TicketState
 from miglab_pool.ledger import tables
-from miglab_pool.ledger.tables import reading
+from miglab_pool.ledger.tables import open_read_only
 from miglab_pool.state.placement import clash
 from miglab_pool.state.store import Store
 
 
-def check(store: Store) -> list[str]:
-    """Every contradiction, in words; empty is well."""
+def find_contradictions(store: Store) -> list[str]:
+    """Return every contradiction in words, with the number of its rule; empty if there is none."""
     return [
         *_slices_and_leases(store),
         *_holders(store),
@@ -43,9 +50,10 @@ def _slices_and_leases(store: Store) -> Iterator[str]:
         if row.state == SliceState.LEASED and row.lease is None:
             yield f"1: slice {row.id} is leased to nobody"
     for lease in state.leases.values():
-        mine = {row.id for row in state.slices.values() if row.lease == lease.id}
-        if mine != set(lease.slices):
-            yield f"1: lease {lease.id} is for slices {sorted(lease.slices)}, it has {sorted(mine)}"
+        actual = {row.id for row in state.slices.values() if row.lease == lease.id}
+        if actual != set(lease.slices):
+            expected = sorted(lease.slices)
+            yield f"1: lease {lease.id} is for slices {expected}, it has {sorted(actual)}"
 
 
 def _holders(store: Store) -> Iterator[str]:
@@ -95,7 +103,7 @@ def ended_without_reason(ledger: Path) -> list[str]:
     columns = tables.tickets.c
     ended = columns.state.in_(("cancelled", "refused", "expired"))
     silent = (columns.reason == "") | (columns.message == "")
-    with reading(ledger) as connection:
+    with open_read_only(ledger) as connection:
         numbers = connection.execute(select(columns.id).where(ended & silent)).scalars()
         return [f"5: ticket {number} ended, and does not say why" for number in numbers]
 
@@ -104,13 +112,13 @@ def _warnings(store: Store) -> Iterator[str]:
     """5: a lease says that it is warned, when and why, exactly while it is."""
     for lease in store.state.leases.values():
         is_warned = lease.state == LeaseState.WARNED
-        said = (
+        warning_fields = (
             lease.warned_at,
             lease.reclaim_at,
             lease.warn_kind or None,
             lease.warn_reason or None,
         )
-        if is_warned and None in said:
+        if is_warned and None in warning_fields:
             yield f"5: lease {lease.id} is warned, and does not say when and why"
-        if lease.state in (LeaseState.ATTACHED, LeaseState.RUNNING) and any(said):
+        if lease.state in (LeaseState.ATTACHED, LeaseState.RUNNING) and any(warning_fields):
             yield f"5: lease {lease.id} is {lease.state}, and has a warning"

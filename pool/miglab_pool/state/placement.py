@@ -1,4 +1,4 @@
-"""Where slices go.  Pure: GPUs and what lies on them in, placements out.
+"""Chooses the placements of slices.  Pure: from GPUs and the slices on them to placements.
 
 The rule: of all legal placements, the one that destroys the fewest still-legal placements over free
 memory.  A free warm slice counts as free memory; warmth only breaks ties, because preferring warm
@@ -21,9 +21,9 @@ from typing import NamedTuple
 from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile, occupied_bits
 
 Layout = tuple[Placed, ...]
-SOON = -inf  # what is being scrubbed, or made for nobody yet, is free in seconds
-Kept = Mapping[str, Sequence[Placed]]
-"""Places that not everybody may use, by GPU."""
+WITHIN_SECONDS = -inf  # when a slice that is being destroyed, or created for no lease, is free
+ReservedPlaces = Mapping[str, Sequence[Placed]]
+"""Placements that not everybody may use, by GPU."""
 
 
 class Fit(NamedTuple):
@@ -39,7 +39,7 @@ class Fit(NamedTuple):
 
 
 class Fits:
-    """What one geometry's decisions look up, worked out once for each state of a GPU."""
+    """The best layouts of a geometry, computed once for each occupancy of a GPU."""
 
     def __init__(self, geometry: Geometry) -> None:
         self._geometry = geometry
@@ -52,51 +52,56 @@ class Fits:
         ]
         self._fits: dict[tuple[int, tuple[str, ...]], Fit | None] = {}
 
-    def best(self, taken: int, names: tuple[str, ...]) -> Fit | None:
+    def best(self, occupied: int, names: tuple[str, ...]) -> Fit | None:
         """The cheapest ways to place all of ``names`` (sorted) on a GPU, None if it has no room."""
-        key = (taken, names)
+        key = (occupied, names)
         if key not in self._fits:
-            self._fits[key] = self._work_out(taken, names)
+            self._fits[key] = self._find_best(occupied, names)
         return self._fits[key]
 
-    def _work_out(self, taken: int, names: tuple[str, ...]) -> Fit | None:
+    def _find_best(self, occupied: int, names: tuple[str, ...]) -> Fit | None:
         if any(name not in self._geometry.by_name for name in names):
             return None
-        layouts = list(layouts_beside([self._geometry.by_name[name] for name in names], taken))
+        layouts = list(layouts_beside([self._geometry.by_name[name] for name in names], occupied))
         if not layouts:
             return None
-        before = self._legal[taken & self._memory]
+        before = self._legal[occupied & self._memory]
         costs = [
-            before - self._legal[(taken | occupied_bits(layout)) & self._memory]
+            before - self._legal[(occupied | occupied_bits(layout)) & self._memory]
             for layout in layouts
         ]
         best = min(costs)
         return Fit(
-            best, tuple(item for item, cost in zip(layouts, costs, strict=True) if cost == best)
+            best,
+            tuple(
+                layout_of_cost
+                for layout_of_cost, cost in zip(layouts, costs, strict=True)
+                if cost == best
+            ),
         )
 
 
-def layouts_beside(profiles: Sequence[Profile], taken: int, least: int = 0) -> Iterator[Layout]:
-    """Every way to lay slices beside what is taken; equal neighbours only in rising order."""
+def layouts_beside(profiles: Sequence[Profile], occupied: int, least: int = 0) -> Iterator[Layout]:
+    """Yield every layout of slices beside occupied bits; equal neighbours only in rising order."""
     if not profiles:
         yield ()
         return
-    first, others = profiles[0], profiles[1:]
-    for placed in (Placed(first, placement) for placement in first.placements):
-        if placed.placement.start < least or placed.bits & taken:
+    first, remaining = profiles[0], profiles[1:]
+    for placed_slice in (Placed(first, placement) for placement in first.placements):
+        if placed_slice.placement.start < least or placed_slice.bits & occupied:
             continue
-        after = placed.placement.start + 1 if others and others[0] is first else 0
-        for layout in layouts_beside(others, taken | placed.bits, after):
-            yield (placed, *layout)
+        after = placed_slice.placement.start + 1 if remaining and remaining[0] is first else 0
+        for layout in layouts_beside(remaining, occupied | placed_slice.bits, after):
+            yield (placed_slice, *layout)
 
 
 @lru_cache(maxsize=64)
-def _of_equal(geometry: Geometry) -> Fits:
+def _fits_of_equal(geometry: Geometry) -> Fits:
     return Fits(geometry)
 
 
-_known: dict[int, tuple[Geometry, Fits]] = {}
-_KNOWN_MAX = 1024
+_fits_by_id: dict[int, tuple[Geometry, Fits]] = {}
+_FITS_MAX = 1024
 
 
 def fits(geometry: Geometry) -> Fits:
@@ -105,17 +110,17 @@ def fits(geometry: Geometry) -> Fits:
     They are found by identity, as hashing 64 geometries costs more than a decision.  The entry
     holds the geometry, so its id cannot become another's.
     """
-    entry = _known.get(id(geometry))
+    entry = _fits_by_id.get(id(geometry))
     if entry is None:
-        if len(_known) >= _KNOWN_MAX:
-            _known.clear()
-        entry = _known[id(geometry)] = (geometry, _of_equal(geometry))
+        if len(_fits_by_id) >= _FITS_MAX:
+            _fits_by_id.clear()
+        entry = _fits_by_id[id(geometry)] = (geometry, _fits_of_equal(geometry))
     return entry[1]
 
 
 @dataclass(frozen=True)
 class GpuOccupancy:
-    """What lies on one GPU, without the rows that say so.
+    """The slices on one GPU, as placement sees them.
 
     Attributes:
         gpu: its UUID.
@@ -123,7 +128,7 @@ class GpuOccupancy:
         live: what cannot be used: leased, being made or scrubbed, quarantined, foreign.
         warm: free slices that already exist; they count as free memory.
         usable: whether it takes new leases now.
-        fixed: the part of ``live`` that is foreign, quarantined, or reserved: it will
+        immovable: the part of ``live`` that is foreign, quarantined, or reserved: it will
             not become free by a lease's end.
         frees_at: when the rest of ``live`` is free by the ends that are set, by `Placement.mask`;
             infinite for what has no end, and for what is not named.
@@ -135,12 +140,12 @@ class GpuOccupancy:
     live: tuple[Placed, ...] = ()
     warm: tuple[Placed, ...] = ()
     usable: bool = True
-    fixed: tuple[Placed, ...] = ()
+    immovable: tuple[Placed, ...] = ()
     frees_at: Mapping[int, float] = field(default_factory=dict)
     course: str = ""
 
     @cached_property
-    def taken(self) -> int:
+    def occupied(self) -> int:
         """What cannot be used of the GPU, as `Placed.bits`."""
         return occupied_bits(self.live)
 
@@ -170,60 +175,66 @@ class Choice:
     destroy: tuple[Placed, ...] = ()
 
 
-def open_to(gpus: Sequence[GpuOccupancy], course: str) -> list[GpuOccupancy]:
-    """Every GPU as a course may use it: another course's own takes nothing of it."""
-    return [one if one.course in ("", course) else replace(one, usable=False) for one in gpus]
+def usable_by_course(gpus: Sequence[GpuOccupancy], course: str) -> list[GpuOccupancy]:
+    """Return every GPU as a course may use it: those of other courses are not usable."""
+    return [gpu if gpu.course in ("", course) else replace(gpu, usable=False) for gpu in gpus]
 
 
-def own_first(gpus: Sequence[GpuOccupancy], course: str) -> list[GpuOccupancy]:
-    """As `open_to`, a course's own in front: of equal places room for all is left to others."""
-    return sorted(open_to(gpus, course), key=lambda one: one.course != course)
+def course_gpus_first(gpus: Sequence[GpuOccupancy], course: str) -> list[GpuOccupancy]:
+    """As `usable_by_course`, the course's own GPUs first, so that shared ones stay free."""
+    return sorted(usable_by_course(gpus, course), key=lambda gpu: gpu.course != course)
 
 
-def clash(one: Placed, other: Placed) -> bool:
+def clash(first: Placed, second: Placed) -> bool:
     """Whether two slices cannot be on one GPU: they overlap, or need the same engines."""
-    return bool(one.bits & other.bits)
+    return bool(first.bits & second.bits)
 
 
-def without(gpu: GpuOccupancy, kept: Sequence[Placed]) -> GpuOccupancy:
-    """The GPU for those who may not use these places: no lease's end will free them."""
-    if not kept:
+def without_places(gpu: GpuOccupancy, reserved: Sequence[Placed]) -> GpuOccupancy:
+    """Return the GPU as seen by those who may not use the reserved placements."""
+    if not reserved:
         return gpu
-    warm = tuple(item for item in gpu.warm if not any(clash(item, keep) for keep in kept))
-    return replace(gpu, live=(*gpu.live, *kept), warm=warm, fixed=(*gpu.fixed, *kept))
+    warm = tuple(
+        warm_slice
+        for warm_slice in gpu.warm
+        if not any(clash(warm_slice, place) for place in reserved)
+    )
+    return replace(
+        gpu, live=(*gpu.live, *reserved), warm=warm, immovable=(*gpu.immovable, *reserved)
+    )
 
 
-def beside(gpus: Iterable[GpuOccupancy], kept: Kept) -> list[GpuOccupancy]:
-    """The GPUs for those who may not use what is kept."""
-    return [without(one, kept.get(one.gpu, ())) for one in gpus]
+def without_reserved(gpus: Iterable[GpuOccupancy], reserved: ReservedPlaces) -> list[GpuOccupancy]:
+    """Return the GPUs as seen by those who may not use the reserved placements."""
+    return [without_places(gpu, reserved.get(gpu.gpu, ())) for gpu in gpus]
 
 
-def is_same(one: Placed, other: Placed) -> bool:
+def is_same(first: Placed, second: Placed) -> bool:
     """Whether two slices have one profile and one placement."""
-    return one.placement == other.placement and one.profile.name == other.profile.name
+    return first.placement == second.placement and first.profile.name == second.profile.name
 
 
 class Slot(NamedTuple):
-    """A reserved slot's slice: for which lease of those asked for, by number, and where."""
+    """One slice of a reserved slot: the number of its request, its GPU, and its placement."""
 
     request: int
     gpu: str
-    placed: Placed
+    placed_slice: Placed
 
 
-def by_gpu(slots: Iterable[Slot]) -> Kept:
-    """Where slots lie."""
-    kept: defaultdict[str, list[Placed]] = defaultdict(list)
+def places_by_gpu(slots: Iterable[Slot]) -> ReservedPlaces:
+    """Group the slots' placements by GPU."""
+    places: defaultdict[str, list[Placed]] = defaultdict(list)
     for slot in slots:
-        kept[slot.gpu].append(slot.placed)
-    return kept
+        places[slot.gpu].append(slot.placed_slice)
+    return places
 
 
 def place(profiles: Sequence[str], gpus: Sequence[GpuOccupancy]) -> tuple[Choice, ...] | None:
-    """Decide where a shape goes now.
+    """Choose the placements of a shape's slices.
 
     Args:
-        profiles: the profile of each slice wanted, by name.
+        profiles: the profile of each slice, by name.
         gpus: every GPU, in a fixed order; earlier ones win what is otherwise equal.
 
     Returns:
@@ -232,31 +243,31 @@ def place(profiles: Sequence[str], gpus: Sequence[GpuOccupancy]) -> tuple[Choice
     """
     if not profiles:
         return ()
-    wanted = tuple(sorted(profiles))
+    names = tuple(sorted(profiles))
     usable = [gpu for gpu in gpus if gpu.usable]
-    if len(wanted) > sum(gpu.geometry.memory_slices for gpu in usable):
+    if len(names) > sum(gpu.geometry.memory_slices for gpu in usable):
         return None
-    parts = _on_one_gpu(wanted, usable)
-    if parts is None and len(wanted) > 1:
-        parts = _on_fewest_gpus(wanted, usable)
-    return None if parts is None else _in_order(profiles, parts)
+    parts = _on_one_gpu(names, usable)
+    if parts is None and len(names) > 1:
+        parts = _on_fewest_gpus(names, usable)
+    return None if parts is None else _in_profile_order(profiles, parts)
 
 
 def could_ever_fit(profiles: Sequence[str], gpus: Sequence[GpuOccupancy]) -> bool:
     """Whether a shape fits when every GPU, usable now or not, is empty."""
-    empty = list(_empty(gpus, len(profiles)))
-    return any(place(profiles, [one]) for one in empty) or place(profiles, empty) is not None
+    empty = list(_emptied(gpus, len(profiles)))
+    return any(place(profiles, [gpu]) for gpu in empty) or place(profiles, empty) is not None
 
 
-def _empty(gpus: Iterable[GpuOccupancy], most: int) -> Iterator[GpuOccupancy]:
-    """Every GPU as if it were empty, but of each geometry no more than a shape can need.
+def _emptied(gpus: Iterable[GpuOccupancy], limit: int) -> Iterator[GpuOccupancy]:
+    """Yield every GPU as if it were empty, of each geometry no more than a shape can need.
 
     A lab's GPUs share a few geometries, which are told apart by identity: comparing costs more.
     """
     alike: Counter[int] = Counter()
     for gpu in gpus:
         alike[id(gpu.geometry)] += 1
-        if alike[id(gpu.geometry)] <= most:
+        if alike[id(gpu.geometry)] <= limit:
             yield GpuOccupancy(gpu.gpu, gpu.geometry)
 
 
@@ -267,11 +278,11 @@ class _Part(NamedTuple):
     layout: Layout
 
 
-def _on_one_gpu(wanted: tuple[str, ...], gpus: Iterable[GpuOccupancy]) -> list[_Part] | None:
+def _on_one_gpu(names: tuple[str, ...], gpus: Iterable[GpuOccupancy]) -> list[_Part] | None:
     best_cost: int | None = None
     ties: list[tuple[GpuOccupancy, Fit]] = []
     for gpu in gpus:
-        fit = fits(gpu.geometry).best(gpu.taken, wanted)
+        fit = fits(gpu.geometry).best(gpu.occupied, names)
         if fit is None or (best_cost is not None and fit.cost > best_cost):
             continue
         if fit.cost != best_cost:
@@ -301,7 +312,7 @@ def _work(part: _Part) -> tuple[int, int]:
     for warm_bits, warm in part.gpu.warm_bits:
         if not warm_bits & bits:
             continue
-        if any(is_same(warm, item) for item in part.layout):
+        if any(is_same(warm, placed_slice) for placed_slice in part.layout):
             reused += 1
         else:
             destroyed += 1
@@ -310,13 +321,23 @@ def _work(part: _Part) -> tuple[int, int]:
 
 def _choices(part: _Part) -> list[Choice]:
     layout, warm = part.layout, part.gpu.warm
-    left = [other for other in warm if not any(is_same(other, item) for item in layout)]
+    unassigned = [
+        warm_slice
+        for warm_slice in warm
+        if not any(is_same(warm_slice, placed_slice) for placed_slice in layout)
+    ]
     choices = []
-    for item in layout:
-        reuse = any(is_same(other, item) for other in warm)
-        destroy = () if reuse else tuple(other for other in left if clash(other, item))
-        left = [other for other in left if other not in destroy]
-        choices.append(Choice(part.gpu.gpu, item.profile, item.placement, reuse, destroy))
+    for placed_slice in layout:
+        reuse = any(is_same(warm_slice, placed_slice) for warm_slice in warm)
+        destroy = (
+            ()
+            if reuse
+            else tuple(warm_slice for warm_slice in unassigned if clash(warm_slice, placed_slice))
+        )
+        unassigned = [warm_slice for warm_slice in unassigned if warm_slice not in destroy]
+        choices.append(
+            Choice(part.gpu.gpu, placed_slice.profile, placed_slice.placement, reuse, destroy)
+        )
     return choices
 
 
@@ -327,53 +348,59 @@ class _Plan(NamedTuple):
     parts: tuple[_Part, ...]
 
 
-def _on_fewest_gpus(wanted: tuple[str, ...], gpus: Sequence[GpuOccupancy]) -> list[_Part] | None:
+def _on_fewest_gpus(names: tuple[str, ...], gpus: Sequence[GpuOccupancy]) -> list[_Part] | None:
     """The best plan over several GPUs, exact: GPU by GPU, the best for each sub-shape so far.
 
     Takes time proportional to the GPUs that differ, times the square of the sub-shapes
     (``4x1g.5gb`` has five).
     """
-    counts = Counter(wanted)
+    counts = Counter(names)
     goal = tuple(counts.values())
     plans = {tuple(0 for _ in goal): _Plan((0, 0, 0, 0), ())}
-    most = max(gpu.geometry.memory_slices for gpu in gpus)
-    shares = [s for s in itertools.product(*(range(min(n, most) + 1) for n in goal)) if any(s)]
-    for gpu in _distinct(gpus, len(wanted)):
-        options = [(share, plan) for share in shares if (plan := _share(gpu, counts, share))]
-        plans = _extended(plans, options, goal)
+    max_slices = max(gpu.geometry.memory_slices for gpu in gpus)
+    shares = [
+        s for s in itertools.product(*(range(min(n, max_slices) + 1) for n in goal)) if any(s)
+    ]
+    for gpu in _distinct_gpus(gpus, len(names)):
+        options = [
+            (share, plan) for share in shares if (plan := _plan_of_share(gpu, counts, share))
+        ]
+        plans = _extended_plans(plans, options, goal)
     return list(plans[goal].parts) if goal in plans else None
 
 
-def _distinct(gpus: Iterable[GpuOccupancy], copies: int) -> Iterator[GpuOccupancy]:
-    """The GPUs; of those in equal state only as many as the slices could use."""
-    seen: Counter[Hashable] = Counter()
+def _distinct_gpus(gpus: Iterable[GpuOccupancy], copies: int) -> Iterator[GpuOccupancy]:
+    """Yield the GPUs; of those in equal state only as many as the slices could use."""
+    copies_by_state: Counter[Hashable] = Counter()
     for gpu in gpus:
-        warm = tuple((bits, item.profile.name) for bits, item in gpu.warm_bits)
-        state = (fits(gpu.geometry), gpu.taken, warm)
-        seen[state] += 1
-        if seen[state] <= copies:
+        warm = tuple((bits, warm_slice.profile.name) for bits, warm_slice in gpu.warm_bits)
+        state = (fits(gpu.geometry), gpu.occupied, warm)
+        copies_by_state[state] += 1
+        if copies_by_state[state] <= copies:
             yield gpu
 
 
-def _share(gpu: GpuOccupancy, counts: Mapping[str, int], share: tuple[int, ...]) -> _Plan | None:
+def _plan_of_share(
+    gpu: GpuOccupancy, counts: Mapping[str, int], share: tuple[int, ...]
+) -> _Plan | None:
     names = tuple(itertools.chain.from_iterable(map(itertools.repeat, counts, share)))
-    fit = fits(gpu.geometry).best(gpu.taken, names)
+    fit = fits(gpu.geometry).best(gpu.occupied, names)
     if fit is None:
         return None
     part = _warmest([(gpu, fit)])
     return _Plan((1, fit.cost, *_work(part)), (part,))
 
 
-def _extended(
+def _extended_plans(
     plans: dict[tuple[int, ...], _Plan],
     options: Sequence[tuple[tuple[int, ...], _Plan]],
     goal: tuple[int, ...],
 ) -> dict[tuple[int, ...], _Plan]:
-    """The plans that use one more GPU, or not."""
+    """Return the plans with those added that use one more GPU."""
     extended = dict(plans)
-    for (done, plan), (share, option) in itertools.product(plans.items(), options):
-        total = tuple(map(sum, zip(done, share, strict=True)))
-        if any(have > most for have, most in zip(total, goal, strict=True)):
+    for (placed_counts, plan), (share, option) in itertools.product(plans.items(), options):
+        total = tuple(map(sum, zip(placed_counts, share, strict=True)))
+        if any(count > limit for count, limit in zip(total, goal, strict=True)):
             continue
         score = tuple(map(sum, zip(plan.score, option.score, strict=True)))
         if total not in extended or score < extended[total].score:
@@ -381,8 +408,8 @@ def _extended(
     return extended
 
 
-def _in_order(profiles: Sequence[str], parts: Iterable[_Part]) -> tuple[Choice, ...]:
-    made: dict[str, list[Choice]] = {}
+def _in_profile_order(profiles: Sequence[str], parts: Iterable[_Part]) -> tuple[Choice, ...]:
+    choices_by_profile: dict[str, list[Choice]] = {}
     for choice in itertools.chain.from_iterable(map(_choices, parts)):
-        made.setdefault(choice.profile.name, []).append(choice)
-    return tuple(made[name].pop(0) for name in profiles)
+        choices_by_profile.setdefault(choice.profile.name, []).append(choice)
+    return tuple(choices_by_profile[name].pop(0) for name in profiles)

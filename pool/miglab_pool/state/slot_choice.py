@@ -1,4 +1,4 @@
-"""Which placements become reserved slots.  Pure: what is wanted and what lies on the GPUs in.
+"""Chooses the placements of reserved slots.  Pure: from requests and the slices on the GPUs.
 
 A slot is chosen where the fewest leases lie, so that few must end before it is empty.  Leases of
 the class itself are counted first: it must not wait for its own.  If that leaves no slot for some,
@@ -26,94 +26,102 @@ class SlotCandidate:
     Attributes:
         occupancy: as the queue sees it.
         leased: what of it will be free when a lease ends.
-        drawn: the same of leases for which slots are reserved: unlikely to end in time.
+        drawn_leases: the same of leases for which slots are reserved: unlikely to end in time.
     """
 
     occupancy: GpuOccupancy
     leased: tuple[Placed, ...] = ()
-    drawn: tuple[Placed, ...] = ()
+    drawn_leases: tuple[Placed, ...] = ()
 
     @cached_property
-    def fixed_bits(self) -> int:
-        """What no slot can have, as `Placed.bits`."""
+    def immovable_bits(self) -> int:
+        """The part of the GPU that no slot can have, as `Placed.bits`."""
         bits = 0
-        for item in self.occupancy.fixed:
-            bits |= item.bits
+        for placed_slice in self.occupancy.immovable:
+            bits |= placed_slice.bits
         return bits
 
     @cached_property
-    def free(self) -> dict[str, tuple[tuple[int, Placed], ...]]:
-        """Each profile's placements beside what is fixed, as `Geometry.placements` has them."""
-        fixed = self.fixed_bits
+    def free_placements(self) -> dict[str, tuple[tuple[int, Placed], ...]]:
+        """By profile, the placements beside what is immovable, as in `Geometry.placements`."""
+        immovable = self.immovable_bits
         return {
-            name: tuple(one for one in placements if not one[0] & fixed)
+            name: tuple(option for option in placements if not option[0] & immovable)
             for name, placements in self.occupancy.geometry.placements.items()
         }
 
-    def lying_on(self, bits: int) -> tuple[int, int]:
+    def count_leases_on(self, bits: int) -> tuple[int, int]:
         """How many drawn and leased slices lie on a placement."""
-        drawn, leased = self._lying_bits
-        return sum(bool(bits & one) for one in drawn), sum(bool(bits & one) for one in leased)
+        drawn_bits, leased_bits = self._lying_bits
+        return sum(bool(bits & lease_bits) for lease_bits in drawn_bits), sum(
+            bool(bits & lease_bits) for lease_bits in leased_bits
+        )
 
     @cached_property
     def _lying_bits(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        return tuple(item.bits for item in self.drawn), tuple(item.bits for item in self.leased)
+        return tuple(item.bits for item in self.drawn_leases), tuple(
+            item.bits for item in self.leased
+        )
 
 
 class SlotRequest(NamedTuple):
-    """A lease that is to have slots: whose, and the profiles of its slices."""
+    """A lease that is to have slots: its course, and the profiles of its slices."""
 
     course: str
     profiles: Sequence[str]
 
 
-class _Choice(NamedTuple):
-    """Where a slot might be: its candidate's number, `Placed.bits`, and what would lie there."""
+class _SlotOption(NamedTuple):
+    """A possible slot: its candidate's number, its `Placed.bits`, and its placed slice."""
 
     candidate: int
     bits: int
-    placed: Placed
+    placed_slice: Placed
 
 
-class _Board:
-    """The GPUs while slots are chosen.
+class _SlotPicker:
+    """Picks slots one after another.
 
-    What makes a placement better than another stays as it is meanwhile, and what is taken stays
-    taken: so a profile's placements are gone through once, the best first.
+    The order of a profile's placements does not change meanwhile, and an occupied one stays
+    occupied, so each profile's placements are tried once, the best first.
     """
 
     def __init__(self, candidates: Sequence[SlotCandidate], *, is_packing: bool = False) -> None:
         self._candidates = candidates
         self._is_packing = is_packing
-        self._taken = [candidate.fixed_bits for candidate in candidates]
-        self._left: dict[str, Iterator[_Choice]] = {}  # by profile: the placements not tried yet
+        self._occupied = [candidate.immovable_bits for candidate in candidates]
+        self._untried: dict[
+            str, Iterator[_SlotOption]
+        ] = {}  # by profile: the placements not tried yet
 
-    def slot(self, request: int, name: str) -> Slot | None:
+    def pick(self, request: int, name: str) -> Slot | None:
         """The best placement left for a profile; None if there is none."""
-        if name not in self._left:
-            self._left[name] = iter(self._best_first(name))
-        for index, bits, placed in self._left[name]:
-            if not self._taken[index] & bits:
-                self._taken[index] |= bits
-                return Slot(request, self._candidates[index].occupancy.gpu, placed)
+        if name not in self._untried:
+            self._untried[name] = iter(self._best_first(name))
+        for index, bits, placed_slice in self._untried[name]:
+            if not self._occupied[index] & bits:
+                self._occupied[index] |= bits
+                return Slot(request, self._candidates[index].occupancy.gpu, placed_slice)
         return None
 
-    def _best_first(self, name: str) -> Iterable[_Choice]:
+    def _best_first(self, name: str) -> Iterable[_SlotOption]:
         if self._is_packing:
-            return sorted(self._choices(name), key=lambda choice: -choice.placed.placement.start)
-        if any(candidate.drawn or candidate.leased for candidate in self._candidates):
-            return sorted(self._choices(name), key=self._on_leases)
-        return self._choices(name)
+            return sorted(
+                self._options(name), key=lambda choice: -choice.placed_slice.placement.start
+            )
+        if any(candidate.drawn_leases or candidate.leased for candidate in self._candidates):
+            return sorted(self._options(name), key=self._leases_below)
+        return self._options(name)
 
-    def _on_leases(self, choice: _Choice) -> tuple[int, int]:
-        return self._candidates[choice.candidate].lying_on(choice.bits)
+    def _leases_below(self, choice: _SlotOption) -> tuple[int, int]:
+        return self._candidates[choice.candidate].count_leases_on(choice.bits)
 
-    def _choices(self, name: str) -> Iterator[_Choice]:
+    def _options(self, name: str) -> Iterator[_SlotOption]:
         """The first GPU's first, on each the highest start first."""
         for index, candidate in enumerate(self._candidates):
             if candidate.occupancy.usable:
-                for bits, placed in candidate.free.get(name, ()):
-                    yield _Choice(index, bits, placed)
+                for bits, placed_slice in candidate.free_placements.get(name, ()):
+                    yield _SlotOption(index, bits, placed_slice)
 
 
 def choose_slots(
@@ -132,14 +140,14 @@ def choose_slots(
     """
     if not requests:
         return ()
-    wanted = _in_packing_order(requests, candidates)
-    found = _choose_on(wanted, _Board(candidates))
-    if len(found) < len(wanted):
-        packed = _choose_on(wanted, _Board(candidates, is_packing=True))
-        found = packed if len(packed) > len(found) else found
-    if len(found) < len(wanted) <= FEW and _need_engines(wanted, candidates):
-        found = _placed(wanted, candidates) or found
-    return found
+    slices = _in_packing_order(requests, candidates)
+    slots = _pick_all(slices, _SlotPicker(candidates))
+    if len(slots) < len(slices):
+        packed = _pick_all(slices, _SlotPicker(candidates, is_packing=True))
+        slots = packed if len(packed) > len(slots) else slots
+    if len(slots) < len(slices) <= FEW and _need_engines(slices, candidates):
+        slots = _choose_by_placing(slices, candidates) or slots
+    return slots
 
 
 def choose_slots_for(
@@ -151,15 +159,25 @@ def choose_slots_for(
         The slots of each request, by its number: on its course's own GPUs if all of it fits there,
         else on those for all.
     """
-    chosen: dict[int, tuple[Slot, ...]] = {}
+    slots_by_request: dict[int, tuple[Slot, ...]] = {}
     for course in sorted({candidate.occupancy.course for candidate in candidates} - {""}):
-        mine = {n: request for n, request in enumerate(requests) if request.course == course}
-        own = [candidate for candidate in candidates if candidate.occupancy.course == course]
-        found = _choose_numbered(mine, own)
-        chosen |= {n: slots for n, slots in found.items() if len(slots) == len(mine[n].profiles)}
-    rest = {n: request for n, request in enumerate(requests) if n not in chosen}
-    return chosen | _choose_numbered(
-        rest, [candidate for candidate in candidates if not candidate.occupancy.course]
+        course_requests = {
+            n: request for n, request in enumerate(requests) if request.course == course
+        }
+        course_gpus = [
+            candidate for candidate in candidates if candidate.occupancy.course == course
+        ]
+        slots_on_own = _choose_numbered(course_requests, course_gpus)
+        slots_by_request |= {
+            n: slots
+            for n, slots in slots_on_own.items()
+            if len(slots) == len(course_requests[n].profiles)
+        }
+    shared_requests = {
+        n: request for n, request in enumerate(requests) if n not in slots_by_request
+    }
+    return slots_by_request | _choose_numbered(
+        shared_requests, [candidate for candidate in candidates if not candidate.occupancy.course]
     )
 
 
@@ -167,53 +185,56 @@ def _choose_numbered(
     requests: Mapping[int, SlotRequest], candidates: Sequence[SlotCandidate]
 ) -> dict[int, tuple[Slot, ...]]:
     numbers = list(requests)
-    chosen: dict[int, tuple[Slot, ...]] = {}
+    slots_by_request: dict[int, tuple[Slot, ...]] = {}
     for slot in choose_slots([requests[number].profiles for number in numbers], candidates):
         number = numbers[slot.request]
-        chosen[number] = (*chosen.get(number, ()), Slot(number, slot.gpu, slot.placed))
-    return chosen
+        slots_by_request[number] = (
+            *slots_by_request.get(number, ()),
+            Slot(number, slot.gpu, slot.placed_slice),
+        )
+    return slots_by_request
 
 
-def _need_engines(wanted: Iterable[tuple[int, str]], candidates: Iterable[SlotCandidate]) -> bool:
-    names = {name for _, name in wanted}
+def _need_engines(slices: Iterable[tuple[int, str]], candidates: Iterable[SlotCandidate]) -> bool:
+    names = {name for _, name in slices}
     kinds = {candidate.occupancy.geometry for candidate in candidates}
     return any(p.engine_bits and p.name in names for kind in kinds for p in kind.profiles)
 
 
-def _placed(
-    wanted: Sequence[tuple[int, str]], candidates: Sequence[SlotCandidate]
+def _choose_by_placing(
+    slices: Sequence[tuple[int, str]], candidates: Sequence[SlotCandidate]
 ) -> tuple[Slot, ...] | None:
-    """By trying: how GPUs are filled best is not known of ``+me``, of which a GPU has one."""
+    """Choose slots by placing all slices: for ``+me``, one to a GPU, no packing order is known."""
     gpus = [
-        replace(candidate.occupancy, live=candidate.occupancy.fixed, warm=())
+        replace(candidate.occupancy, live=candidate.occupancy.immovable, warm=())
         for candidate in candidates
     ]
-    choices = place([name for _, name in wanted], gpus)
+    choices = place([name for _, name in slices], gpus)
     if choices is None:
         return None
     return tuple(
         Slot(request, choice.gpu, Placed(choice.profile, choice.placement))
-        for (request, _), choice in zip(wanted, choices, strict=True)
+        for (request, _), choice in zip(slices, choices, strict=True)
     )
 
 
 def _in_packing_order(
     requests: Sequence[Sequence[str]], candidates: Sequence[SlotCandidate]
 ) -> list[tuple[int, str]]:
-    """Large ones first, of equals those with the fewest placements."""
+    """Return all slices with their request's number, large ones first, then the least movable."""
     orders: dict[str, tuple[int, int, bool]] = {}
     kinds = (candidate.occupancy.geometry for candidate in candidates)
-    for geometry in {id(one): one for one in kinds}.values():
+    for geometry in {id(geometry): geometry for geometry in kinds}.values():
         orders |= geometry.packing_order
-    wanted = [(request, name) for request, names in enumerate(requests) for name in names]
-    return sorted(wanted, key=lambda one: orders.get(one[1], (0, 0, False)))
+    slices = [(request, name) for request, names in enumerate(requests) for name in names]
+    return sorted(slices, key=lambda geometry: orders.get(geometry[1], (0, 0, False)))
 
 
-def _choose_on(wanted: Iterable[tuple[int, str]], board: _Board) -> tuple[Slot, ...]:
-    slots = (board.slot(request, name) for request, name in wanted)
+def _pick_all(slices: Iterable[tuple[int, str]], picker: _SlotPicker) -> tuple[Slot, ...]:
+    slots = (picker.pick(request, name) for request, name in slices)
     return tuple(slot for slot in slots if slot is not None)
 
 
-def is_empty(gpu: GpuOccupancy, placed: Placed) -> bool:
-    """Whether nothing but warm slices lies on a slot."""
-    return not any(clash(placed, other) for other in gpu.live)
+def is_unleased(gpu: GpuOccupancy, placed_slice: Placed) -> bool:
+    """Whether only warm slices overlap a slot's placement."""
+    return not any(clash(placed_slice, other) for other in gpu.live)

@@ -1,7 +1,7 @@
-"""What every room of the pool shares: ledger, clock, lock, and what only memory knows.
+"""The state that all of the pool shares: ledger, clock, lock, and facts that only memory has.
 
-What is here and not in the ledger may be forgotten at any moment: what NVML answered last, and
-which GPUs rest after a failure.  Decisions do not see the store but its `PoolView`.
+Facts that are not in the ledger may be lost at any moment: the last answers of NVML, and which GPUs
+rest after a failure.  Decisions are made on a `PoolView`, never on the store.
 
 How much each course and user has used lately is kept here too, in slice-hours, exponentially
 decayed.  A lease counts from attach to its end, weighted by its memory slices; use of one half-life
@@ -22,8 +22,10 @@ from sqlalchemy import func, select
 from miglab_pool.gpu.geometry import Geometry, Placed, Profile
 from miglab_pool.gpu.readings import GpuInfo, Health, Usage, Versions, Xid
 from miglab_pool.ledger import tables
-from miglab_pool.ledger.ledger import AnyRow, Ledger, State, Transaction
+from miglab_pool.ledger.ledger import AnyRow, Ledger
 from miglab_pool.ledger.rows import LeaseRow, SliceRow
+from miglab_pool.ledger.state import State
+from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.queue.rules import (
     FORGOTTEN_AFTER,
     WEEK_S,
@@ -61,31 +63,31 @@ class Uses:
         self._rows: tuple[LeaseRow, ...] = ()
 
     def totals(self, now: float) -> UsageTotals:
-        """What leases have used lately, by the rows as they are; the same until these change."""
+        """Return what leases have used lately; the same object until their rows change."""
         state, totals = self._ledger.state, self._totals
         age_s = now - totals.summed_at
         if state is not self._followed or not -CLOCK_S <= age_s <= self._horizon_s / 2:
             self._followed = state
-            read = read_over(self._ledger, since=now - self._horizon_s)
+            read = read_ended_uses(self._ledger, since=now - self._horizon_s)
             over = [shifted_to_end_by(use, now) for use in read]
             totals = UsageTotals(self._half_life_s, now, {}).with_ended(over)
         else:
-            held = [row for row in state.ended.values() if row.attached_at is not None]
-            totals = totals.with_ended(map(self._use_of, held)) if held else totals
+            ended = [row for row in state.ended.values() if row.attached_at is not None]
+            totals = totals.with_ended(map(self._use_of, ended)) if ended else totals
         state.ended.clear()
         rows = tuple(state.leases.values())
         if totals is not self._totals or rows != self._rows:
-            known = {use.lease: use for use in self._totals.live}
-            live = tuple(self._known(known, row) for row in rows)
+            cached = {use.lease: use for use in self._totals.live}
+            live = tuple(self._cached_use(cached, row) for row in rows)
             self._totals, self._rows = replace(totals, live=live), rows
         return self._totals
 
-    def read_anew(self) -> None:
-        """Somebody has another name: what is over is summed by names."""
+    def invalidate(self) -> None:
+        """Sum ended leases anew on the next call, as the sums are by name and a name changed."""
         self._followed = None
 
-    def _known(self, known: Mapping[int, LeaseUse], lease: LeaseRow) -> LeaseUse:
-        use = known.get(lease.id)
+    def _cached_use(self, cached: Mapping[int, LeaseUse], lease: LeaseRow) -> LeaseUse:
+        use = cached.get(lease.id)
         is_same = use and (use.began_at, use.user) == (lease.attached_at, lease.user)
         return use if use and is_same else self._use_of(lease)
 
@@ -104,9 +106,9 @@ class Uses:
         )
 
 
-def read_over(ledger: Ledger, since: float) -> Iterable[LeaseUse]:
+def read_ended_uses(ledger: Ledger, since: float) -> Iterable[LeaseUse]:
     """The leases that a server held and that ended after a moment; one query."""
-    leases, held, slices = tables.leases.c, tables.lease_slices.c, tables.slices.c
+    leases, lease_slices, slices = tables.leases.c, tables.lease_slices.c, tables.slices.c
     query = (
         select(
             leases.id.label("lease"),
@@ -118,8 +120,8 @@ def read_over(ledger: Ledger, since: float) -> Iterable[LeaseUse]:
             leases.attached_at.label("began_at"),
             leases.ended_at,
         )
-        .join(tables.lease_slices, held.lease == leases.id)
-        .join(tables.slices, slices.id == held.slice)
+        .join(tables.lease_slices, lease_slices.lease == leases.id)
+        .join(tables.slices, slices.id == lease_slices.slice)
         .where(leases.attached_at.is_not(None), leases.ended_at > since)
         .group_by(leases.id)
         .order_by(leases.ended_at)
@@ -129,10 +131,10 @@ def read_over(ledger: Ledger, since: float) -> Iterable[LeaseUse]:
 
 @dataclass(frozen=True, slots=True)
 class Wellness:
-    """What a GPU said, and when (seconds since the epoch).
+    """A GPU's last health reading, and when it was taken (seconds since the epoch).
 
     Attributes:
-        xids: those that it told last; a reading that fails forgets none.
+        xids: the last known Xid faults; a failed reading keeps them.
     """
 
     at: float
@@ -155,7 +157,7 @@ class Backoff:
     _until: dict[object, float] = field(default_factory=dict)
 
     def fail(self, key: object, now: float) -> None:
-        """It failed: pause."""
+        """Count a failure, and pause."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         self._until[key] = now + min(self.most_s, self.first_s * 2 ** min(failures, 20))
@@ -165,12 +167,12 @@ class Backoff:
         self._until[key] = until
 
     def clear(self, key: object) -> None:
-        """It went well."""
+        """End the pause, and forget the failures."""
         self._failures.pop(key, None)
         self._until.pop(key, None)
 
     def move(self, by_s: float) -> None:
-        """The clock was set: every pause lasts as long as it would have."""
+        """Move every pause by a step of the clock, so that it lasts as long as before."""
         self._until = {key: until + by_s for key, until in self._until.items()}
 
     @property
@@ -187,12 +189,12 @@ class Backoff:
         return self._until.get(key)
 
 
-def _nobody(*_what: object) -> None:
-    """Tell nobody."""
+def _ignore_unserved(*_args: object) -> None:
+    """Ignore a ticket that ended unserved."""
 
 
-def _is_of(view: PoolView, at: float) -> bool:
-    """Whether a view is of that second."""
+def _is_within_second(view: PoolView, at: float) -> bool:
+    """Whether a view is less than a second old at a moment."""
     return 0 <= at - view.at < SECOND_S
 
 
@@ -230,7 +232,9 @@ class Store:
         self.under_proof: frozenset[str] = frozenset()  # GPUs that are lent to `miglab prove`
         self.wellness: dict[str, Wellness] = {}  # by GPU, as it said last
         self.versions = Versions()
-        self.unserved: Callable[[str, str], None] = _nobody  # told a ticket's last state and reason
+        self.unserved: Callable[[str, str], None] = (
+            _ignore_unserved  # told a ticket's last state and reason
+        )
         pauses_s = settings.tuning.retry_s, settings.tuning.retry_max_s
         self.creation_backoff = Backoff(*pauses_s)  # of what nobody asked
         self.grant_backoff = Backoff(*pauses_s)  # see pause_grants
@@ -240,16 +244,16 @@ class Store:
         self._reservations = ReservationTimes(ledger.state.reservations)
         self._stale: set[str] = set(ledger.state.gpus)
         self._is_writing = False
-        self._made_for: tuple[int, int] | None = None
+        self._view_version: tuple[int, int] | None = None
         self._view = self.published = self.view()
-        self._later = self.published, self.published
+        self._current_cache = self.published, self.published
 
     @property
     def state(self) -> State:
         return self.ledger.state
 
-    def begin_anew(self, step_s: float) -> None:
-        """Every grace begins now, as after a restart; the pauses go with the clock.
+    def restart_graces(self, step_s: float) -> None:
+        """Restart every grace now, as after a restart; pauses move with the clock.
 
         Args:
             step_s: by how much the clock was set.
@@ -285,8 +289,8 @@ class Store:
         """
         at = self.now() if at is None else at
         made_for = (self.version, self.state.writes)
-        if made_for != self._made_for or not _is_of(self._view, at):
-            self._view, self._made_for = self._make(at), made_for
+        if made_for != self._view_version or not _is_within_second(self._view, at):
+            self._view, self._view_version = self._build_view(at), made_for
         return self._view
 
     @property
@@ -296,30 +300,30 @@ class Store:
         The same object while nothing has changed and the second is the same.
         """
         view, now = self.published, self.now()
-        if _is_of(view, now):
+        if _is_within_second(view, now):
             return view
-        base, later = self._later
-        if base is not view or not _is_of(later, now):
+        base, later = self._current_cache
+        if base is not view or not _is_within_second(later, now):
             later = replace(view, at=now)
-            self._later = view, later
+            self._current_cache = view, later
         return later
 
     def changed(self, gpus: Collection[str] = (), *, is_news: bool = True) -> None:
-        """What memory alone knows has changed, of these GPUs or of the pool.
+        """Publish a change of facts that only memory has.
 
         Args:
-            gpus: which; their facts are made anew.
-            is_news: whether whoever waits for news is to be woken.
+            gpus: the GPUs that it concerns, whose snapshots are built anew.
+            is_news: whether those who wait for news are woken.
         """
         self._stale.update(gpus)
-        self._made_for = None
+        self._view_version = None
         self.version += is_news
         if is_news and not self._is_writing:
             self.published = self.view()
         elif not self._is_writing:  # of the same moment: what time changes is news of its own
-            self.published = self._make(self.published.at)
+            self.published = self._build_view(self.published.at)
 
-    def _make(self, at: float) -> PoolView:
+    def _build_view(self, at: float) -> PoolView:
         state = self.state
         for name in TABLES:
             if name in state.changed or name not in self._tables:
@@ -327,7 +331,7 @@ class Store:
         if "reservations" in state.changed:
             self._reservations = ReservationTimes(state.reservations)
         state.changed.clear()
-        self._look_again()
+        self._refresh_snapshots()
         return PoolView(
             version=self.version,
             at=at,
@@ -344,26 +348,26 @@ class Store:
             **self._tables,
         )
 
-    def _look_again(self) -> None:
-        """Make the facts of every GPU anew that was touched."""
+    def _refresh_snapshots(self) -> None:
+        """Build the snapshots of all touched GPUs anew."""
         stale = self._stale | self.state.touched
         self._stale = set()
         self.state.touched.clear()
         if stale or self._facts.keys() != self.state.gpus.keys():
-            known = self._facts
+            facts = self._facts
             self._facts = {
-                gpu: self._facts_of(gpu) if gpu in stale or gpu not in known else known[gpu]
+                gpu: self._snapshot_of(gpu) if gpu in stale or gpu not in facts else facts[gpu]
                 for gpu in self.state.gpus
             }
 
-    def _facts_of(self, gpu: str) -> GpuSnapshot:
+    def _snapshot_of(self, gpu: str) -> GpuSnapshot:
         state, slices = self.state, tuple(self.state.on_gpu[gpu].values())
-        held = (state.leases.get(row.lease or 0) for row in slices)
+        leases = (state.leases.get(row.lease or 0) for row in slices)
         snapshot = GpuSnapshot(
             row=state.gpus[gpu],
             info=self.infos.get(gpu),
             slices=slices,
-            leases={lease.id: lease for lease in held if lease is not None},
+            leases={lease.id: lease for lease in leases if lease is not None},
             usage={row.id: self.usage[row.id] for row in slices if row.id in self.usage},
             whole_usage=self.gpu_usage.get(gpu),
             rests_until=self.grant_backoff.until(gpu) or NEVER,
@@ -406,36 +410,36 @@ class Store:
         return any(row.lost for row in self.state.on_gpu[gpu].values())
 
     def note_gpu_usage(self, gpu: str, usage: Usage) -> None:
-        """What was read of a whole GPU: whether it may be leased follows from it."""
+        """Note the usage of a whole GPU, which decides whether it may be leased."""
         if self.gpu_usage.get(gpu) != usage:
             self.gpu_usage[gpu] = usage
             self.changed([gpu])
 
     def pause_grants(self, gpu: str, at: float) -> None:
-        """What was granted here could not be made: nothing is, for a while that grows each time.
+        """Pause grants on a GPU where a granted slice could not be created, longer each time.
 
-        Looking at the GPU may find nothing wrong with it, so that alone does not end the pause.
+        An inspection may find nothing wrong with the GPU, so it alone does not end the pause.
         """
         self.grant_backoff.fail(gpu, at)
         self.changed([gpu])
 
     def close_placement(self, row: SliceRow, at: float) -> None:
-        """NVML found no room for this slice: its placement is closed, for longer each time.
+        """Close a slice's placement, at which NVML found no room, for longer each time.
 
-        Only that: other profiles and other placements of the GPU are to be had all the while.
+        Other profiles and other placements of the GPU stay open.
         """
         self.placement_backoffs[row.gpu].fail((row.profile, row.start), at)
         self.changed([row.gpu])
 
     def mark_gpu(self, tx: Transaction, gpu: str, state: str, reason: str = "") -> None:
-        """Note how a GPU is; what is so already costs nothing."""
+        """Set a GPU's state and reason; writes nothing if they are the same."""
         row = self.state.gpus.get(gpu)
         if row is not None and (row.state, row.reason) != (state, reason):
             tx.put(replace(row, state=state, reason=reason), reason=reason)
 
 
 class Subject:
-    """What can be asked of the pool about one subject: each method is a transaction.
+    """The base of the pool's subjects, such as `Leases`: each method is a transaction.
 
     Any thread may call it; it answers with a wire model, and raises what it refuses (`Refused`).
     """
@@ -452,11 +456,11 @@ T = TypeVar("T")
 def locked(
     transaction: Callable[Concatenate[AnySubject, P], T],
 ) -> Callable[Concatenate[AnySubject, P], T]:
-    """A part's method that runs under the pool's lock, its answer included."""
+    """Run a subject's method under the pool's lock, until its answer is built."""
 
     @wraps(transaction)
-    def run(part: AnySubject, /, *args: P.args, **named: P.kwargs) -> T:
+    def run(part: AnySubject, /, *args: P.args, **options: P.kwargs) -> T:
         with part.store.lock:
-            return transaction(part, *args, **named)
+            return transaction(part, *args, **options)
 
     return run

@@ -1,8 +1,8 @@
 """The pool at one moment: what every decision and every answer is made from.
 
-A view never changes.  It holds the rows as they were when it was made, and the moment; what follows
-from these is worked out when it is first asked for, and kept with the view (`once`).  So any thread
-may read it, and nothing in it goes stale: a change of the pool makes another view.
+A view never changes.  It holds the moment and the rows of that moment; whatever follows from them
+is computed when it is first needed, and cached with the view (`cached_on_instance`).  So any thread
+may read it, and nothing in it becomes stale: a change of the pool makes another view.
 
 A `GpuSnapshot` is made anew when a row of its GPU is touched, and never changes either.  Knows
 neither the store nor the ledger's file.
@@ -24,12 +24,12 @@ from miglab_pool.gpu.geometry import (
 from miglab_pool.gpu.readings import GpuInfo, Usage
 from miglab_pool.layouts.rules import (
     Change,
-    Kind,
+    LayoutRole,
     PresentSlice,
     arrange,
-    change,
     is_possible,
-    only,
+    plan_change,
+    restrict_geometry,
 )
 from miglab_pool.ledger.rows import (
     FULL,
@@ -42,41 +42,43 @@ from miglab_pool.ledger.rows import (
 )
 from miglab_pool.queue.rules import UsageTotals, WaitEstimates
 from miglab_pool.settings import PoolSettings
-from miglab_pool.state.placement import SOON, Choice, GpuOccupancy
+from miglab_pool.state.placement import WITHIN_SECONDS, Choice, GpuOccupancy
 from miglab_pool.state.reservation_times import ReservationTimes
 
 Frozen = TypeVar("Frozen")
 P = ParamSpec("P")
 T = TypeVar("T")
 _KINDS = {
-    SliceState.FREE: Kind.FREE,
-    SliceState.LEASED: Kind.HELD,
-    SliceState.SCRUBBING: Kind.GOING,
-    SliceState.QUARANTINED: Kind.FIXED,
-    SliceState.FOREIGN: Kind.FIXED,
+    SliceState.FREE: LayoutRole.FREE,
+    SliceState.LEASED: LayoutRole.HELD,
+    SliceState.SCRUBBING: LayoutRole.GOING,
+    SliceState.QUARANTINED: LayoutRole.FIXED,
+    SliceState.FOREIGN: LayoutRole.FIXED,
 }
 
 
-def once(work: Callable[Concatenate[Frozen, P], T]) -> Callable[Concatenate[Frozen, P], T]:
-    """A pure function whose answers are kept with its first argument, and go when that goes.
+def cached_on_instance(
+    work: Callable[Concatenate[Frozen, P], T],
+) -> Callable[Concatenate[Frozen, P], T]:
+    """Cache a pure function's results on its first argument, with which they are freed.
 
     Args:
-        work: of an object that never changes and has a ``__dict__``, and of hashable values.
+        work: takes an immutable object with a ``__dict__``, and hashable values.
 
     Returns:
-        The same function.  Two threads that ask at the same time may both work it out.
+        The cached function.  Two threads that call it at the same time may both compute a result.
     """
 
     @wraps(work)
-    def answer(one: Frozen, /, *args: P.args, **named: P.kwargs) -> T:
-        answers: dict[Any, Any] = one.__dict__.setdefault("_answers", {})
-        key = (work, *args, *named.items())
-        found: T
+    def answer(instance: Frozen, /, *args: P.args, **options: P.kwargs) -> T:
+        answers: dict[Any, Any] = instance.__dict__.setdefault("_answers", {})
+        key = (work, *args, *options.items())
+        result: T
         try:
-            found = answers[key]
+            result = answers[key]
         except KeyError:
-            found = answers[key] = work(one, *args, **named)
-        return found
+            result = answers[key] = work(instance, *args, **options)
+        return result
 
     return answer
 
@@ -159,7 +161,9 @@ class GpuSnapshot:
         """What lies there, as a layout sees it."""
         if self.assumed is not None:
             return self.assumed
-        return tuple(PresentSlice(row.id, self.placed(row), _kind(row)) for row in self.slices)
+        return tuple(
+            PresentSlice(row.id, self.placed(row), _layout_role(row)) for row in self.slices
+        )
 
     @cached_property
     def partition(self) -> tuple[str, ...]:
@@ -183,28 +187,30 @@ class GpuSnapshot:
         is_resting = at < self.rests_until
         return self._restricted(is_resting, closed) if is_resting or closed else self
 
-    @once
+    @cached_on_instance
     def _restricted(self, is_resting: bool, closed: frozenset[object]) -> "GpuSnapshot":
         return replace(self, is_resting=is_resting, closed=closed)
 
-    def then(self, there: Collection[int] | None) -> "GpuSnapshot":
-        """The GPU at another moment, as far as that is known.
+    def at_moment(self, remaining: Collection[int] | None) -> "GpuSnapshot":
+        """Return the GPU as it will be at another moment, as far as that is known.
 
         Args:
-            there: the slices, by number, that lie there then; what only a person can move does in
-                any case.  None: nothing lies there.
+            remaining: the numbers of the slices that are there then; those that only a person can
+                remove are there in any case.  None: no slice at all.
         """
         stays = (
-            one for one in self.present if one.number in (there or ()) or one.kind is Kind.FIXED
+            present_slice
+            for present_slice in self.present
+            if present_slice.number in (remaining or ()) or present_slice.role is LayoutRole.FIXED
         )
-        return replace(self, assumed=() if there is None else tuple(stays))
+        return replace(self, assumed=() if remaining is None else tuple(stays))
 
     def under_proof(self, reason: str) -> "GpuSnapshot":
-        """The GPU while it is lent to `miglab prove`: as one that is drained."""
+        """Return the GPU as drained, while it is lent to `miglab prove`."""
         return replace(self, row=replace(self.row, draining=self.row.draining or reason))
 
-    def cut(self, layout: str, partition: tuple[str, ...], at: float) -> "GpuSnapshot":
-        """The GPU now, if it had another layout."""
+    def with_layout(self, layout: str, partition: tuple[str, ...], at: float) -> "GpuSnapshot":
+        """Return the GPU at a moment as if it had another layout."""
         row = replace(self.row, layout=layout, partition=",".join(partition))
         return replace(self, row=row).now(at)
 
@@ -216,7 +222,7 @@ class GpuSnapshot:
         hardware = self.hardware
         if hardware is None or not self.partition:
             return hardware if self.is_partitionable else None
-        return only(hardware, arrange(hardware, self.partition, self.present))
+        return restrict_geometry(hardware, arrange(hardware, self.partition, self.present))
 
     @property
     def is_open(self) -> bool:
@@ -248,20 +254,20 @@ class GpuSnapshot:
         rows = self.slices
         warm = tuple(self.placed(row) for row in rows if row.is_open)
         live = tuple(self.placed(row) for row in rows if not row.is_open)
-        fixed = tuple(self.placed(row) for row in rows if row.is_fixed)
+        immovable = tuple(self.placed(row) for row in rows if row.is_fixed)
         usable = self.is_open and not self.has_lost
         free = {((1 << row.size) - 1) << row.start: self._frees_at(row) for row in rows}
-        return GpuOccupancy(self.uuid, geometry, live, warm, usable, fixed, free, self.course)
+        return GpuOccupancy(self.uuid, geometry, live, warm, usable, immovable, free, self.course)
 
     def _frees_at(self, row: SliceRow) -> float:
         lease = self.leases.get(row.lease or 0)
-        return SOON if lease is None else lease.frees_at(self.settings)
+        return WITHIN_SECONDS if lease is None else lease.frees_at(self.settings)
 
-    @once
+    @cached_on_instance
     def change(self, partition: tuple[str, ...] | None = None) -> Change:
-        """What is to be done to it; without ``partition`` for its own layout."""
+        """Plan the change to a partition; without ``partition`` to its own layout's."""
         assert self.hardware is not None
-        return change(self.hardware, partition or self.partition, self.present)
+        return plan_change(self.hardware, partition or self.partition, self.present)
 
 
 def is_whole(row: GpuRow, info: GpuInfo | None, settings: PoolSettings) -> bool:
@@ -281,23 +287,23 @@ def placed_on(geometry: Geometry | None, row: SliceRow) -> Placed:
 
 def profile_on(geometry: Geometry | None, row: SliceRow) -> Profile:
     """The profile of a slice, by its GPU's geometry or, that unknown, as the ledger has it."""
-    known = geometry.by_name.get(row.profile) if geometry else None
-    return known or Profile(
+    listed = geometry.by_name.get(row.profile) if geometry else None
+    return listed or Profile(
         row.profile, -1, -1, 0, row.size, row.sm_count, row.memory_mib, 1, (row.start,)
     )
 
 
-def _kind(row: SliceRow) -> Kind:
+def _layout_role(row: SliceRow) -> LayoutRole:
     if row.state == SliceState.MAKING:
-        return Kind.COMING if row.lease is None else Kind.GRANTED
+        return LayoutRole.COMING if row.lease is None else LayoutRole.GRANTED
     if row.state == SliceState.FREE and row.draining:
-        return Kind.FIXED
+        return LayoutRole.FIXED
     return _KINDS[SliceState(row.state)]
 
 
 @dataclass(frozen=True, eq=False)
 class PoolView:
-    """See the module.
+    """The pool at one moment; immutable.
 
     Attributes:
         version: the store's when it was made.
@@ -337,7 +343,7 @@ class PoolView:
     @cached_property
     def gpus(self) -> dict[str, GpuSnapshot]:
         """Every GPU now, by UUID."""
-        return {uuid: one.now(self.at) for uuid, one in self.facts.items()}
+        return {uuid: gpu.now(self.at) for uuid, gpu in self.facts.items()}
 
     @cached_property
     def occupancies(self) -> list[GpuOccupancy]:
@@ -347,12 +353,12 @@ class PoolView:
     @cached_property
     def geometries(self) -> list[Geometry]:
         """How the GPUs that ever answered can be cut."""
-        return [one.hardware for one in self.facts.values() if one.hardware is not None]
+        return [gpu.hardware for gpu in self.facts.values() if gpu.hardware is not None]
 
     @cached_property
     def rows(self) -> list[GpuRow]:
         """The rows of all GPUs."""
-        return [one.row for one in self.facts.values()]
+        return [gpu.row for gpu in self.facts.values()]
 
     def placed(self, row: SliceRow) -> Placed:
         """A slice as placement sees it."""

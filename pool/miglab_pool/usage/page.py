@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
-from miglab_api.usage import GroupBy, UsageReport, UsageRow, as_csv, file_name
+from miglab_api.usage import GroupBy, UsageReport, UsageRow, file_name, to_csv
 from miglab_api.wording import lab_in_words
 from miglab_pool.http.access.dependencies import Runner, needs
 from miglab_pool.http.access.principal import Principal, Right
@@ -28,9 +28,9 @@ from miglab_pool.usage.report import (
     BadPeriod,
     Facts,
     Period,
+    build_report,
     busiest,
     days,
-    make,
     period_of,
     report,
     tally,
@@ -48,7 +48,7 @@ TOP = 6.0  # percent of the height above the highest tick
 FLOOR = 88.0  # where the columns stand
 LEFT = 9.0  # percent of the width for the ticks' words
 OTHERS = "others"
-BY_WORDS = {
+GROUP_LABELS = {
     GroupBy.COURSE: "course",
     GroupBy.USER: "student",
     GroupBy.SHAPE: "shape",
@@ -60,22 +60,22 @@ MOST_ROWS = 200
 
 @dataclass(frozen=True, slots=True)
 class UsageQuery:
-    """What is asked for.
+    """The days and the grouping of a requested report.
 
     Attributes:
         since: the first day.
         until: the last day.
-        by: what the rows are about.
+        group_by: what the rows are about.
     """
 
     since: dt.date
     until: dt.date
-    by: GroupBy
+    group_by: GroupBy
     period: Period
 
 
 def usage_query(
-    request: Request, since: dt.date | None, until: dt.date | None, by: GroupBy
+    request: Request, since: dt.date | None, until: dt.date | None, group_by: GroupBy
 ) -> UsageQuery:
     """These days, in the lab's time zone; without any the last four weeks.
 
@@ -84,16 +84,16 @@ def usage_query(
     """
     zone, now = ZoneInfo(request.app.state.timezone), time.time()
     first, last = days(since, until, dt.datetime.fromtimestamp(now, zone).date())
-    return UsageQuery(first, last, by, period_of(first, last, zone, now))
+    return UsageQuery(first, last, group_by, period_of(first, last, zone, now))
 
 
-async def asked(
+async def parse_query(
     request: Request, since: Day = None, until: Day = None, by: GroupBy = GroupBy.COURSE
 ) -> UsageQuery:
-    """The days that a request names.
+    """Parse the query of a request.
 
     Raises:
-        DeniedError: 422, they make no sense.
+        DeniedError: 422, its days make no sense.
     """
     try:
         return usage_query(request, since, until, by)
@@ -101,18 +101,23 @@ async def asked(
         raise DeniedError(422, "bad-input", str(error)) from error
 
 
-async def told(
-    principal: Principal, runner: PoolRunner, wanted: UsageQuery, more: Callable[[Facts, Period], T]
+async def read_report(
+    principal: Principal,
+    runner: PoolRunner,
+    query: UsageQuery,
+    derive: Callable[[Facts, Period], T],
 ) -> tuple[UsageReport, T]:
-    """The report of the courses whose usage the principal may see, and something else of its facts.
+    """Read the report of the courses that the principal may see, and a value from its facts.
 
-    All of it on the reports' thread: thousands of leases take seconds.
+    Both are computed on the reports' thread, since thousands of leases take seconds.
     """
-    courses, period = principal.courses(Right.SEE_USAGE), wanted.period
+    courses, period = principal.courses(Right.SEE_USAGE), query.period
 
     def work(pool: Pool) -> tuple[UsageReport, T]:
         facts = pool.usage_facts(period.since, period.until, courses)
-        return make(facts, wanted.since, wanted.until, period, wanted.by), more(facts, period)
+        return build_report(facts, query.since, query.until, period, query.group_by), derive(
+            facts, period
+        )
 
     return await runner.read(work)
 
@@ -121,23 +126,23 @@ async def told(
 async def usage(
     principal: Annotated[Principal, needs(Right.SEE_USAGE)],
     runner: Runner,
-    wanted: Annotated[UsageQuery, Depends(asked)],
+    query: Annotated[UsageQuery, Depends(parse_query)],
     format: Literal["json", "csv"] = "json",
 ) -> UsageReport | Response:
     """Slice-hours, waits, idle share, reclaims and refusals of the courses that one may see."""
-    found, _ = await told(principal, runner, wanted, lambda _facts, _period: None)
+    usage_report, _ = await read_report(principal, runner, query, lambda _facts, _period: None)
     if format == "json":
-        return found
-    return csv_file(file_name(found), as_csv(found))
+        return usage_report
+    return csv_file(file_name(usage_report), to_csv(usage_report))
 
 
 @dataclass(frozen=True, slots=True)
 class PlotBox:
-    """A filled place.
+    """A filled rectangle of a chart.
 
     Attributes:
-        kind: which of the legend's it is.
-        words: what it says when asked.
+        kind: its entry in the legend.
+        tooltip: what it stands for, in words.
     """
 
     kind: str
@@ -145,50 +150,50 @@ class PlotBox:
     y: float
     width: float
     height: float
-    words: str = ""
+    tooltip: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """A picture of columns.
+    """A column chart.
 
     Attributes:
-        ticks: how high, and what stands there.
-        labels: how far right, and what stands below.
-        legend: each kind, and what it stands for.
-        words: the picture in a sentence.
+        ticks: each height with its label.
+        labels: each horizontal position with its label.
+        legend: each kind with its label.
+        description: the chart in a sentence.
     """
 
     boxes: tuple[PlotBox, ...]
     ticks: tuple[tuple[float, str], ...]
     labels: tuple[tuple[float, str], ...]
     legend: tuple[tuple[str, str], ...]
-    words: str
+    description: str
 
 
 def weeks(facts: Facts, period: Period) -> Columns:
-    """Slice-hours by week, stacked by course: the busiest by name, the rest as one."""
+    """Chart slice-hours by week, stacked by course: the busiest by name, the others together."""
     courses = busiest(report(facts, period, GroupBy.COURSE), MOST_COURSES)
-    named = {course: f"c{number}" for number, course in enumerate(courses)}
-    found = tally(
+    kinds = {course: f"c{number}" for number, course in enumerate(courses)}
+    rows = tally(
         facts,
         period,
-        lambda who, at: (
+        lambda requester, at: (
             week_of(at, period.zone),
-            who.course if who.course in named else OTHERS,
+            requester.course if requester.course in kinds else OTHERS,
         ),
     )
-    hours = {key: row.slice_hours for key, row in found.items() if row.slice_hours > 0}
-    if any(course == OTHERS and course not in named for _, course in hours):
-        named[OTHERS] = "c-others"
-    sums = [sum(hours.get((week, course), 0.0) for course in named) for week in period.weeks]
+    hours = {key: row.slice_hours for key, row in rows.items() if row.slice_hours > 0}
+    if any(course == OTHERS and course not in kinds for _, course in hours):
+        kinds[OTHERS] = "c-others"
+    sums = [sum(hours.get((week, course), 0.0) for course in kinds) for week in period.weeks]
     step, top = scale(max(sums, default=0.0))
     return Columns(
-        boxes=_boxes(period.weeks, named, hours, top),
+        boxes=_boxes(period.weeks, kinds, hours, top),
         ticks=_ticks(step, top),
         labels=_labels(period.weeks),
-        legend=tuple((kind, course) for course, kind in named.items()),
-        words=_words(period.weeks, sums),
+        legend=tuple((kind, course) for course, kind in kinds.items()),
+        description=_describe_weeks(period.weeks, sums),
     )
 
 
@@ -201,25 +206,25 @@ def _ticks(step: float, top: float) -> tuple[tuple[float, str], ...]:
 
 def _boxes(
     all_weeks: Sequence[str],
-    named: dict[str, str],
+    kinds: dict[str, str],
     hours: dict[tuple[str, str], float],
     top: float,
 ) -> tuple[PlotBox, ...]:
     room = (100 - LEFT) / len(all_weeks)
-    found = []
+    boxes = []
     for number, week in enumerate(all_weeks):
         below = 0.0
-        for course, kind in named.items():
+        for course, kind in kinds.items():
             used = hours.get((week, course), 0.0)
             if used > 0:
                 y = _height(below + used, top)
-                words = f"{week}, {course}: {say(used)} slice-hours"
+                tooltip = f"{week}, {course}: {hours_in_words(used)} slice-hours"
                 x, height = LEFT + (number + 0.15) * room, _height(below, top) - y
-                found.append(
-                    PlotBox(kind, _rounded(x), y, _rounded(0.7 * room), _rounded(height), words)
+                boxes.append(
+                    PlotBox(kind, _rounded(x), y, _rounded(0.7 * room), _rounded(height), tooltip)
                 )
                 below += used
-    return tuple(found)
+    return tuple(boxes)
 
 
 def _labels(all_weeks: Sequence[str]) -> tuple[tuple[float, str], ...]:
@@ -233,13 +238,13 @@ def _labels(all_weeks: Sequence[str]) -> tuple[tuple[float, str], ...]:
     )
 
 
-def _words(all_weeks: Sequence[str], sums: Sequence[float]) -> str:
+def _describe_weeks(all_weeks: Sequence[str], sums: Sequence[float]) -> str:
     if not any(sums):
         return "Nothing was used in any week."
-    most, week = max(zip(sums, all_weeks, strict=True))
+    largest, week = max(zip(sums, all_weeks, strict=True))
     return (
-        f"From {all_weeks[0]} to {all_weeks[-1]}; most in {week}, {say(most)} slice-hours; "
-        f"last, in {all_weeks[-1]}, {say(sums[-1])}."
+        f"From {all_weeks[0]} to {all_weeks[-1]}; most in {week}, {hours_in_words(largest)} "
+        f"slice-hours; last, in {all_weeks[-1]}, {hours_in_words(sums[-1])}."
     )
 
 
@@ -247,16 +252,16 @@ def _height(hours: float, top: float) -> float:
     return _rounded(FLOOR - (FLOOR - TOP) * hours / top)
 
 
-def scale(most: float) -> tuple[float, float]:
+def scale(largest: float) -> tuple[float, float]:
     """The step between ticks (1, 2 or 5 times a power of ten) and the highest tick.
 
-    Guarantees two to five ticks above zero, the highest no lower than ``most``.
+    Guarantees two to five ticks above zero, the highest no lower than ``largest``.
     """
-    if most <= 0:
+    if largest <= 0:
         return 1.0, 1.0
-    power = 10.0 ** math.floor(math.log10(most / 4))
-    step = next(n * power for n in (1, 2, 5, 10) if most / (n * power) <= 4)
-    return step, step * math.ceil(round(most / step, 9))
+    power = 10.0 ** math.floor(math.log10(largest / 4))
+    step = next(n * power for n in (1, 2, 5, 10) if largest / (n * power) <= 4)
+    return step, step * math.ceil(round(largest / step, 9))
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,18 +276,18 @@ class Bar:
 
 
 def bars(rows: Sequence[UsageRow]) -> list[Bar]:
-    """Each row as it is drawn beside its figures."""
-    most = max((row.slice_hours for row in rows), default=0.0) or 1.0
+    """Return the bar of each row, relative to the largest."""
+    largest = max((row.slice_hours for row in rows), default=0.0) or 1.0
     longest = max((row.wait_p95_s or 0.0 for row in rows), default=0.0) or 1.0
-    return [_bar(row, 100 / most, 100 / longest) for row in rows]
+    return [_bar(row, 100 / largest, 100 / longest) for row in rows]
 
 
 def _bar(row: UsageRow, per_hour: float, per_s: float) -> Bar:
-    whole = row.slice_hours * per_hour
-    idle = whole * row.known_share * (row.idle_share or 0.0)
-    unknown = whole * (1 - row.known_share)
+    length = row.slice_hours * per_hour
+    idle = length * row.known_share * (row.idle_share or 0.0)
+    unknown = length * (1 - row.known_share)
     return Bar(
-        worked=_rounded(max(0.0, whole - idle - unknown)),
+        worked=_rounded(max(0.0, length - idle - unknown)),
         idle=_rounded(idle),
         unknown=_rounded(unknown),
         wait_from=None if row.wait_p50_s is None else _rounded(row.wait_p50_s * per_s),
@@ -290,8 +295,8 @@ def _bar(row: UsageRow, per_hour: float, per_s: float) -> Bar:
     )
 
 
-def say(hours: float) -> str:
-    """Hours with no more places than mean something; little is not nothing."""
+def hours_in_words(hours: float) -> str:
+    """Format hours with significant places only; a little is never shown as 0."""
     if 0 < hours < 0.05:
         return "<0.1"
     return f"{hours:,.0f}" if hours >= 100 or hours == int(hours) else f"{hours:.1f}"
@@ -302,79 +307,88 @@ def _rounded(value: float) -> float:
 
 
 async def page(request: Request, principal: Principal) -> str:
-    """The whole page."""
+    """Render the page of usage."""
     runner: PoolRunner = request.app.state.runner
-    wanted, problem = _wanted(request)
-    found, columns = await told(principal, runner, wanted, weeks)
+    query, problem = _query_or_default(request)
+    usage_report, columns = await read_report(principal, runner, query, weeks)
     is_all = principal.courses(Right.SEE_USAGE) is None
     return render(
         "usage.html",
         request,
         principal,
         "usage",
-        found=found,
+        report=usage_report,
         problem=problem,
-        rows=list(zip(found.rows, bars(found.rows), strict=True))[:MOST_ROWS],
+        rows=list(zip(usage_report.rows, bars(usage_report.rows), strict=True))[:MOST_ROWS],
         columns=columns,
-        by_words=BY_WORDS,
-        spans=_spans(wanted),
-        sheet=urlencode(_query(wanted) | {"format": "csv"}),
+        group_labels=GROUP_LABELS,
+        spans=_spans(query),
+        sheet=urlencode(_query_parameters(query) | {"format": "csv"}),
         lab=lab_in_words((await runner.snapshot()).people),
-        of_all=await _share(runner, found, wanted.period) if is_all else None,
+        of_all=await _share_of_capacity(runner, usage_report, query.period) if is_all else None,
         courses=None if is_all else sorted(principal.courses(Right.SEE_USAGE) or ()),
-        say=say,
+        hours_in_words=hours_in_words,
         short=short,
         percent=percent,
     )
 
 
-def _wanted(request: Request) -> tuple[UsageQuery, str]:
-    """What the address asks for; what cannot be read is said, and the last four weeks are shown."""
-    query = request.query_params
-    by = GroupBy(query["by"]) if query.get("by") in tuple(GroupBy) else GroupBy.COURSE
+def _query_or_default(request: Request) -> tuple[UsageQuery, str]:
+    """Parse the page's address; if it makes no sense, return the default and the problem."""
+    parameters = request.query_params
+    group_by = (
+        GroupBy(parameters["by"]) if parameters.get("by") in tuple(GroupBy) else GroupBy.COURSE
+    )
     try:
-        return usage_query(request, day(query.get("since")), day(query.get("until")), by), ""
+        return usage_query(
+            request,
+            parse_day(parameters.get("since")),
+            parse_day(parameters.get("until")),
+            group_by,
+        ), ""
     except BadPeriod as error:
-        return usage_query(request, None, None, by), str(error)
+        return usage_query(request, None, None, group_by), str(error)
 
 
-def day(text: str | None) -> dt.date | None:
-    """A day as a form sends it; None if it is left open.
+def parse_day(text: str | None) -> dt.date | None:
+    """Parse a day as a form sends it; None if it is left open.
 
     Raises:
-        BadPeriod: it is no day of a lab's.
+        BadPeriod: it is no date, or before there was a lab.
     """
     if not text:
         return None
     try:
-        found = dt.date.fromisoformat(text)
+        parsed = dt.date.fromisoformat(text)
     except ValueError:
         raise BadPeriod("A day is written like 2026-11-21: nothing else can be read.") from None
-    if found < FIRST_DAY:
+    if parsed < FIRST_DAY:
         raise BadPeriod(f"There was no lab before {FIRST_DAY}: choose a later day.")
-    return found
+    return parsed
 
 
-def _query(wanted: UsageQuery) -> dict[str, str]:
-    return {"since": f"{wanted.since}", "until": f"{wanted.until}", "by": wanted.by.value}
+def _query_parameters(query: UsageQuery) -> dict[str, str]:
+    return {"since": f"{query.since}", "until": f"{query.until}", "by": query.group_by.value}
 
 
-def _spans(wanted: UsageQuery) -> list[tuple[str, str, bool]]:
-    """Shorter and longer periods up to the same day: words, address, and whether it is shown."""
-    found = []
-    for length, words in SPANS:
-        since = max(FIRST_DAY, wanted.until - (length - 1) * DAY)
-        query = urlencode(_query(wanted) | {"since": f"{since}"})
-        found.append((words, query, since == wanted.since))
-    return found
+def _spans(query: UsageQuery) -> list[tuple[str, str, bool]]:
+    """Links to other periods up to the same day: label, query, and whether it is shown now."""
+    spans = []
+    for length, label in SPANS:
+        since = max(FIRST_DAY, query.until - (length - 1) * DAY)
+        address = urlencode(_query_parameters(query) | {"since": f"{since}"})
+        spans.append((label, address, since == query.since))
+    return spans
 
 
-async def _share(runner: PoolRunner, found: UsageReport, period: Period) -> float | None:
-    """What was used of all that the GPUs of today could have given."""
+async def _share_of_capacity(
+    runner: PoolRunner, usage_report: UsageReport, period: Period
+) -> float | None:
+    """The share of the present GPUs' capacity that was used in the period."""
     snapshot = await runner.snapshot()
     hours = (period.until - period.since) / 3600
-    most = hours * sum(gpu.memory_slices for gpu in snapshot.gpus)
-    return found.total.slice_hours / most if most > 0 else None
+    capacity_hours = hours * sum(gpu.memory_slices for gpu in snapshot.gpus)
+    return usage_report.total.slice_hours / capacity_hours if capacity_hours > 0 else None
 
 
 def percent(share: float | None) -> str:

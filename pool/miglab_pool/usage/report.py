@@ -1,6 +1,6 @@
-"""Was it worth it: slice-hours, waits, idle time, reclaims and refusals of a period.
+"""Usage of a period: slice-hours, waits, idle time, reclaims and refusals.
 
-`read_facts` reads what the ledger says of the period; the rest is pure: facts in, rows out.  A
+`read_facts` reads the period's facts from the ledger; the rest is pure: facts in, rows out.  A
 slice-hour is one memory slice held by a server for one hour: a 3g.20gb of four memory slices uses
 four of them in an hour.
 """
@@ -21,7 +21,7 @@ from miglab_api.leases import WarningKind
 from miglab_api.tickets import Purpose, TicketState
 from miglab_api.usage import GroupBy, UsageReport, UsageRow
 from miglab_pool.ledger import tables
-from miglab_pool.ledger.tables import reading
+from miglab_pool.ledger.tables import open_read_only
 from miglab_pool.schedule import DAY_S
 
 K = TypeVar("K", bound=Hashable)
@@ -33,8 +33,8 @@ DAY = dt.timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Who:
-    """Whose it was, and what was asked for."""
+class Requester:
+    """A user with the course and shape of a request."""
 
     user: str
     course: str
@@ -42,29 +42,29 @@ class Who:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """A lease that was taken.
+class LeaseUse:
+    """The use of slices by one lease that a server took.
 
     Attributes:
         size: its memory slices.
         granted_at: when it was granted.
         wait_s: from the ticket to the grant; None if there is no ticket.
-        began: when a server was attached; None if none was.
-        ended: when it was over; None while it lives.
+        began_at: when a server was attached; None if none was.
+        ended_at: when it was over; None while it lives.
     """
 
     lease: int
-    who: Who
+    requester: Requester
     size: int
     granted_at: float
     wait_s: float | None
-    began: float | None
-    ended: float | None
+    began_at: float | None
+    ended_at: float | None
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
-    """What the reclaimer saw of a lease on one day; time that could not be told is in neither.
+class ObservedDay:
+    """A lease's activity on one day, as the reclaimer saw it; unknown time is in neither figure.
 
     Attributes:
         at: a moment of that day.
@@ -82,16 +82,16 @@ class Looked:
 class Event:
     """A reclaim, a refusal, or the beginning of a wait."""
 
-    who: Who
+    requester: Requester
     at: float
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the ledger says of a period; ``waiting``: who still waits, and since when."""
+    """A period's facts in the ledger; ``waiting``: who still waits, and since when."""
 
-    held: tuple[Held, ...] = ()
-    looked: tuple[Looked, ...] = ()
+    lease_uses: tuple[LeaseUse, ...] = ()
+    observed_days: tuple[ObservedDay, ...] = ()
     reclaims: tuple[Event, ...] = ()
     refusals: tuple[Event, ...] = ()
     waiting: tuple[Event, ...] = ()
@@ -101,7 +101,7 @@ class Facts:
 
 
 def read_facts(ledger: Path, since: float, until: float, courses: Collection[str] | None) -> Facts:
-    """What the ledger says of a period.
+    """Read a period's facts from the ledger.
 
     Args:
         ledger: its file.
@@ -111,33 +111,37 @@ def read_facts(ledger: Path, since: float, until: float, courses: Collection[str
     """
     moves, tickets = tables.transitions.c, tables.tickets.c
     is_then = (moves.at >= since) & (moves.at < until)
-    of_lease, of_ticket = (_is_of(columns, courses) for columns in (tables.leases.c, tickets))
-    refused = _moved(tables.tickets, "ticket", "refused")
+    of_lease, of_ticket = (_of_courses(columns, courses) for columns in (tables.leases.c, tickets))
+    refused = _transitions_to(tables.tickets, "ticket", "refused")
     waits = (tickets.state == TicketState.WAITING) & (tickets.created_at < until)
     waiting = select(tickets.created_at, tickets.user, tickets.course, tickets.shape)
-    with reading(ledger) as connection:
-        held = tuple(_held(connection, since, until, of_lease))
+    with open_read_only(ledger) as connection:
+        lease_uses = tuple(_lease_uses(connection, since, until, of_lease))
         return Facts(
-            held=held,
-            looked=tuple(_looked(connection, since, until, {one.lease for one in held})),
+            lease_uses=lease_uses,
+            observed_days=tuple(
+                _observed_days(
+                    connection, since, until, {lease_use.lease for lease_use in lease_uses}
+                )
+            ),
             reclaims=_events(connection, _reclaims(), is_then, of_lease),
             refusals=_events(connection, refused, is_then, of_ticket),
             waiting=_events(connection, waiting, waits, of_ticket),
         )
 
 
-def _is_of(columns: Any, courses: Collection[str] | None) -> ColumnElement[bool]:
+def _of_courses(columns: Any, courses: Collection[str] | None) -> ColumnElement[bool]:
     return true() if courses is None else columns.course.in_(sorted(courses))
 
 
-def _held(
+def _lease_uses(
     connection: Connection, since: float, until: float, is_of: ColumnElement[bool]
-) -> Iterator[Held]:
+) -> Iterator[LeaseUse]:
     leases, slices = tables.leases.c, tables.slices.c
-    who = (leases.user, leases.course, leases.shape)
+    requester_columns = (leases.user, leases.course, leases.shape)
     times = (tables.tickets.c.created_at, leases.granted_at, leases.attached_at, leases.ended_at)
     query = (
-        select(leases.id, *who, *times, func.sum(slices.size))
+        select(leases.id, *requester_columns, *times, func.sum(slices.size))
         .outerjoin(tables.tickets, tables.tickets.c.id == leases.ticket)
         .join(tables.lease_slices, tables.lease_slices.c.lease == leases.id)
         .join(tables.slices, slices.id == tables.lease_slices.c.slice)
@@ -145,22 +149,34 @@ def _held(
         .where(leases.ended_at.is_(None) | (leases.ended_at > since))
         .group_by(leases.id)
     )
-    for lease, user, course, shape, asked, granted, began, ended, size in connection.execute(query):
-        wait_s = None if asked is None else granted - asked
-        yield Held(lease, Who(user, course, shape), size, granted, wait_s, began, ended)
+    for (
+        lease,
+        user,
+        course,
+        shape,
+        requested_at,
+        granted_at,
+        began_at,
+        ended_at,
+        size,
+    ) in connection.execute(query):
+        wait_s = None if requested_at is None else granted_at - requested_at
+        yield LeaseUse(
+            lease, Requester(user, course, shape), size, granted_at, wait_s, began_at, ended_at
+        )
 
 
-def _looked(
+def _observed_days(
     connection: Connection, since: float, until: float, leases: Collection[int]
-) -> Iterator[Looked]:
-    """By day: the days on which the period begins and ends count by their noon."""
-    seen = tables.activity.c
-    days = seen.day.between(int(since // DAY_S), int(until // DAY_S))
-    query = select(seen.lease, seen.day, seen.active_s, seen.idle_s).where(days)
+) -> Iterator[ObservedDay]:
+    """Yield activity by day; the days on which the period begins and ends count by their noon."""
+    activity = tables.activity.c
+    days = activity.day.between(int(since // DAY_S), int(until // DAY_S))
+    query = select(activity.lease, activity.day, activity.active_s, activity.idle_s).where(days)
     for lease, day, active_s, idle_s in connection.execute(query):
         if lease in leases:
             at = min(max((day + 0.5) * DAY_S, since), until - 1)
-            yield Looked(lease, at, active_s, idle_s)
+            yield ObservedDay(lease, at, active_s, idle_s)
 
 
 def _reclaims() -> Select[Any]:
@@ -177,11 +193,11 @@ def _reclaims() -> Select[Any]:
         | (moves.action == "reclaim")
         | (leases.warn_kind == WarningKind.STAFF.value)
     )
-    return _moved(tables.leases, "lease", "releasing").where(by_others)
+    return _transitions_to(tables.leases, "lease", "releasing").where(by_others)
 
 
-def _moved(table: Table, kind: str, to_state: str) -> Select[Any]:
-    """When what came to a state, and whose it was."""
+def _transitions_to(table: Table, kind: str, to_state: str) -> Select[Any]:
+    """Query the transitions to a state: when, and whose row it was."""
     moves, of = tables.transitions.c, table.c
     query = select(moves.at, of.user, of.course, of.shape)
     query = query.join(table, of.id == cast(moves.target, Integer))
@@ -191,7 +207,10 @@ def _moved(table: Table, kind: str, to_state: str) -> Select[Any]:
 def _events(
     connection: Connection, query: Select[Any], *conditions: ColumnElement[bool]
 ) -> tuple[Event, ...]:
-    return tuple(Event(Who(*who), at) for at, *who in connection.execute(query.where(*conditions)))
+    return tuple(
+        Event(Requester(*requester), at)
+        for at, *requester in connection.execute(query.where(*conditions))
+    )
 
 
 # -- the report -----------------------------------------------------------------------------------
@@ -219,15 +238,15 @@ class Period:
         """Where a week begins inside it."""
         first = dt.datetime.fromtimestamp(self.since, self.zone).date()
         monday = first + dt.timedelta(days=7 - first.weekday())
-        found = []
+        mondays = []
         while (at := midnight(monday, self.zone)) < self.until:
-            found.append(at)
+            mondays.append(at)
             monday += WEEK
-        return tuple(found)
+        return tuple(mondays)
 
 
 @dataclass(slots=True)
-class _Sum:
+class _UsageSum:
     slice_s: float = 0.0
     leases: int = 0
     waits: list[float] = field(default_factory=list)
@@ -236,8 +255,8 @@ class _Sum:
     reclaims: int = 0
     refusals: int = 0
 
-    def count(self, what: str) -> None:
-        setattr(self, what, getattr(self, what) + 1)
+    def count(self, counter: str) -> None:
+        setattr(self, counter, getattr(self, counter) + 1)
 
     def row(self, key: str) -> UsageRow:
         waits = sorted(self.waits)
@@ -255,72 +274,74 @@ class _Sum:
         )
 
 
-def report(facts: Facts, period: Period, by: GroupBy) -> tuple[UsageRow, ...]:
-    """A row for each; weeks in order and without a gap, others by what they used, most first."""
-    found = tally(facts, period, _key_of(by, period.zone))
-    if by is GroupBy.WEEK:
-        return tuple(found.get(week) or _Sum().row(week) for week in period.weeks)
-    return tuple(sorted(found.values(), key=lambda row: (-row.slice_hours, row.key)))
+def report(facts: Facts, period: Period, group_by: GroupBy) -> tuple[UsageRow, ...]:
+    """Return one row per group: weeks in order without gaps, other groups by use, most first."""
+    rows = tally(facts, period, _key_of(group_by, period.zone))
+    if group_by is GroupBy.WEEK:
+        return tuple(rows.get(week) or _UsageSum().row(week) for week in period.weeks)
+    return tuple(sorted(rows.values(), key=lambda row: (-row.slice_hours, row.key)))
 
 
 def total(facts: Facts, period: Period) -> UsageRow:
-    """All together."""
-    return tally(facts, period, lambda _who, _at: "").get("") or _Sum().row("")
+    """Return the row of the whole period."""
+    return tally(facts, period, lambda _requester, _at: "").get("") or _UsageSum().row("")
 
 
-def tally(facts: Facts, period: Period, key: Callable[[Who, float], K]) -> dict[K, UsageRow]:
-    """The figures by any key.
+def tally(facts: Facts, period: Period, key: Callable[[Requester, float], K]) -> dict[K, UsageRow]:
+    """Sum the figures by any key.
 
     Args:
         facts: of the period, or of more: what lies outside does not count.
         period: a lease that lives, or goes on, counts up to its end.
-        key: under which something of somebody at a moment counts.
+        key: the group of a requester at a moment.
     """
-    sums: dict[K, _Sum] = defaultdict(_Sum)
+    sums: dict[K, _UsageSum] = defaultdict(_UsageSum)
     mondays = period.mondays
-    for held in facts.held:
-        _add(sums, held, period, mondays, key)
+    for lease_use in facts.lease_uses:
+        _add_lease_use(sums, lease_use, period, mondays, key)
     for waiting in facts.waiting:
         if waiting.at < period.until:  # so long already; those served alone would make it short
             waited_s = period.until - waiting.at
-            sums[key(waiting.who, period.until - 1)].waits.append(waited_s)
-    leases = {held.lease: held for held in facts.held}
-    for looked in facts.looked:
-        if period.covers(looked.at) and looked.lease in leases:
-            held = leases[looked.lease]
-            one = sums[key(held.who, looked.at)]
-            one.active_s += held.size * looked.active_s
-            one.idle_s += held.size * looked.idle_s
-    for what, events in (("reclaims", facts.reclaims), ("refusals", facts.refusals)):
+            sums[key(waiting.requester, period.until - 1)].waits.append(waited_s)
+    leases = {lease_use.lease: lease_use for lease_use in facts.lease_uses}
+    for observed in facts.observed_days:
+        if period.covers(observed.at) and observed.lease in leases:
+            lease_use = leases[observed.lease]
+            key_sum = sums[key(lease_use.requester, observed.at)]
+            key_sum.active_s += lease_use.size * observed.active_s
+            key_sum.idle_s += lease_use.size * observed.idle_s
+    for counter, events in (("reclaims", facts.reclaims), ("refusals", facts.refusals)):
         for event in events:
             if period.covers(event.at):
-                sums[key(event.who, event.at)].count(what)
-    return {one: found.row(str(one)) for one, found in sums.items()}
+                sums[key(event.requester, event.at)].count(counter)
+    return {key_sum: usage_sum.row(str(key_sum)) for key_sum, usage_sum in sums.items()}
 
 
-def _add(
-    sums: dict[K, _Sum],
-    held: Held,
+def _add_lease_use(
+    sums: dict[K, _UsageSum],
+    lease_use: LeaseUse,
     period: Period,
     mondays: Sequence[float],
-    key: Callable[[Who, float], K],
+    key: Callable[[Requester, float], K],
 ) -> None:
-    if held.wait_s is not None and period.covers(held.granted_at):
-        sums[key(held.who, held.granted_at)].waits.append(max(0.0, held.wait_s))
-    if held.began is None:
+    if lease_use.wait_s is not None and period.covers(lease_use.granted_at):
+        sums[key(lease_use.requester, lease_use.granted_at)].waits.append(
+            max(0.0, lease_use.wait_s)
+        )
+    if lease_use.began_at is None:
         return
-    if period.covers(held.began):
-        sums[key(held.who, held.began)].leases += 1
-    for begin, end in pieces(held.began, held.ended, period, mondays):
-        sums[key(held.who, begin)].slice_s += held.size * (end - begin)
+    if period.covers(lease_use.began_at):
+        sums[key(lease_use.requester, lease_use.began_at)].leases += 1
+    for begin, end in periods_of_use(lease_use.began_at, lease_use.ended_at, period, mondays):
+        sums[key(lease_use.requester, begin)].slice_s += lease_use.size * (end - begin)
 
 
-def pieces(
-    began: float, ended: float | None, period: Period, boundaries: Sequence[float]
+def periods_of_use(
+    started_at: float, ended_at: float | None, period: Period, boundaries: Sequence[float]
 ) -> Iterator[tuple[float, float]]:
-    """What of a stretch lies in the period, cut where a week begins."""
-    begin = max(began, period.since)
-    end = period.until if ended is None else min(ended, period.until)
+    """Yield the parts of a lease's use that lie in the period, split where a week begins."""
+    begin = max(started_at, period.since)
+    end = period.until if ended_at is None else min(ended_at, period.until)
     for boundary in boundaries[bisect_right(boundaries, begin) :]:
         if boundary >= end:
             break
@@ -331,7 +352,7 @@ def pieces(
 
 
 def quantile(ordered: Sequence[float], share: float) -> float | None:
-    """The smallest of them that so many are no longer than; None of none."""
+    """The smallest value that at least this share of the values does not exceed; None if empty."""
     if not ordered:
         return None
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
@@ -348,14 +369,14 @@ def midnight(day: dt.date, zone: ZoneInfo) -> float:
     return dt.datetime.combine(day, dt.time(), zone).timestamp()
 
 
-def _key_of(by: GroupBy, zone: ZoneInfo) -> Callable[[Who, float], str]:
-    keys: dict[GroupBy, Callable[[Who, float], str]] = {
-        GroupBy.COURSE: lambda who, _at: who.course,
-        GroupBy.USER: lambda who, _at: who.user,
-        GroupBy.SHAPE: lambda who, _at: who.shape,
-        GroupBy.WEEK: lambda _who, at: week_of(at, zone),
+def _key_of(group_by: GroupBy, zone: ZoneInfo) -> Callable[[Requester, float], str]:
+    keys: dict[GroupBy, Callable[[Requester, float], str]] = {
+        GroupBy.COURSE: lambda requester, _at: requester.course,
+        GroupBy.USER: lambda requester, _at: requester.user,
+        GroupBy.SHAPE: lambda requester, _at: requester.shape,
+        GroupBy.WEEK: lambda _requester, at: week_of(at, zone),
     }
-    return keys[by]
+    return keys[group_by]
 
 
 class BadPeriod(ValueError):
@@ -384,19 +405,21 @@ def period_of(first: dt.date, last: dt.date, zone: ZoneInfo, now: float) -> Peri
     return Period(since, max(since, min(until, now)), zone)
 
 
-def make(facts: Facts, first: dt.date, last: dt.date, period: Period, by: GroupBy) -> UsageReport:
-    """The report of what the ledger says."""
+def build_report(
+    facts: Facts, first: dt.date, last: dt.date, period: Period, group_by: GroupBy
+) -> UsageReport:
+    """Build the report of a period."""
     return UsageReport(
         since=first,
         until=last,
         timezone=period.zone.key,
-        by=by,
-        rows=report(facts, period, by),
+        by=group_by,
+        rows=report(facts, period, group_by),
         total=total(facts, period),
     )
 
 
-def busiest(rows: Iterable[UsageRow], most: int) -> list[str]:
-    """The keys of those that used most."""
+def busiest(rows: Iterable[UsageRow], limit: int) -> list[str]:
+    """Return the keys of the rows with the most slice-hours."""
     ordered = sorted(rows, key=lambda row: (-row.slice_hours, row.key))
-    return [row.key for row in ordered[:most] if row.slice_hours > 0]
+    return [row.key for row in ordered[:limit] if row.slice_hours > 0]

@@ -13,8 +13,8 @@ from dataclasses import replace
 from miglab_pool.gpu.health import faults_in_words
 from miglab_pool.gpu.readings import Health, Xid
 from miglab_pool.gpu.xids import PROGRAM_WORDS, XidScope
-from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.ledger.rows import FULL, LeaseRow, MessageRow, SliceRow
+from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.state.store import Store
 
 BY = "driver"

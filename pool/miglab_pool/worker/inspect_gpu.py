@@ -30,7 +30,6 @@ from miglab_pool.gpu.readings import (
 )
 from miglab_pool.leases import requests as tickets
 from miglab_pool.leases import transactions as leases
-from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.ledger.rows import (
     FULL,
     GONE,
@@ -40,6 +39,7 @@ from miglab_pool.ledger.rows import (
     GPU_UNKNOWN,
     SliceRow,
 )
+from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.state.placement import Choice
 from miglab_pool.state.slices import new_slice, scrub
 from miglab_pool.state.store import Wellness

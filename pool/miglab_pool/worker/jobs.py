@@ -24,7 +24,6 @@ from miglab_pool.gpu.readings import (
 from miglab_pool.leases import grant as grants
 from miglab_pool.leases import requests as tickets
 from miglab_pool.leases import transactions as leases
-from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.ledger.rows import (
     FULL,
     GONE,
@@ -35,10 +34,11 @@ from miglab_pool.ledger.rows import (
     LeaseRow,
     SliceRow,
 )
+from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.state.placement import Choice, clash
 from miglab_pool.state.slices import new_slice, scrub
 from miglab_pool.state.store import Store
-from miglab_pool.state.view import PoolView, once
+from miglab_pool.state.view import PoolView, cached_on_instance
 from miglab_pool.worker import inspect_gpu
 from miglab_pool.worker.remnants import DESTROYED
 from miglab_pool.worker.worker import Claim, Worker, probe_key
@@ -83,7 +83,7 @@ class Job:
 _OF_SLICES = {SliceState.SCRUBBING: JobKind.DESTROY, SliceState.MAKING: JobKind.CREATE}
 
 
-@once
+@cached_on_instance
 def kinds_ahead(view: PoolView) -> frozenset[JobKind]:
     """The kinds of job that the rows ask for, whether or not they may be done already."""
     slices = {row.state for row in view.slices.values()}

@@ -105,7 +105,7 @@ class Worker:
             claims = (self.claimed or {}).items()
             self.claimed = {uuid: claim for uuid, claim in claims if claim.holder != holder}
 
-    def begin_anew(self, step_s: float) -> None:
+    def restart_graces(self, step_s: float) -> None:
         """The pauses go with the clock."""
         self.gpu_backoff.move(step_s)
         self.probe_backoff.move(step_s)

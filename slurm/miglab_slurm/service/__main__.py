@@ -11,12 +11,12 @@ import time
 
 from miglab_hub import lab_secrets
 from miglab_hub.service.process import (
-    access_of,
+    access_rules,
     foreground,
     hub_client,
     locked_sockets,
+    make_access,
     private,
-    rules_of,
     serve_apps,
 )
 from miglab_hub.settings.lab_toml import Settings
@@ -51,18 +51,18 @@ def run(settings: Settings) -> None:
 async def _serve(settings: SlurmSettings, sockets: tuple[socket.socket, socket.socket]) -> None:
     """One reader, one reclaimer, two applications."""
     lab_secrets.make_all(settings)
-    access = access_of(settings)
+    access = make_access(settings)
     hub = hub_client(access)
     board = SignalBoard(settings.reclaim.cpu_busy_pct)
     submissions = Submissions(settings.slurm_jobs, settings.lab_id)
     runner = SlurmRunner(
         settings,
         SlurmReader(submissions, settings.slurm_site, sweeps=False),
-        Reclaimer(rules_of(settings), board),
+        Reclaimer(access_rules(settings), board),
         ServerEnder(hub, time.time),
     )
     sign_in = SignIn(access, private(settings.pool_secret), settings.role_book())
-    server_tokens = HubTokens(access_of(settings, STUDENT_CACHE_S), SERVER_TOKEN)
+    server_tokens = HubTokens(make_access(settings, STUDENT_CACHE_S), SERVER_TOKEN)
     student = student_app(
         runner,
         server_tokens,

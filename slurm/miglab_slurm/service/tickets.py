@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection
 
 from miglab_api.leases import ServerStatus
-from miglab_api.staff import MessageRequest, SentMessage, StaffMessage, called
+from miglab_api.staff import MessageRequest, SentMessage, StaffMessage, display_name
 from miglab_api.tickets import TicketState, TicketView
 from miglab_api.wording import clock_time
 from miglab_pool.reclaim.policy import LEAD
@@ -124,7 +124,9 @@ class SlurmMessages:
     ) -> tuple[StaffMessage, ...]:
         """What is to be shown to whoever is at this server."""
         told = [
-            StaffMessage(id=one.id, at=one.at, by=called(one.by), text=one.text, until=one.until)
+            StaffMessage(
+                id=one.id, at=one.at, by=display_name(one.by), text=one.text, until=one.until
+            )
             for one in reversed(self.shown())
             if _is_for(one, user, server, courses)
         ]

@@ -24,9 +24,9 @@ from docker.errors import (  # noqa: TID251 - one of the rooms that talk to Dock
 )
 from requests import RequestException
 
-from miglab_api.engine import driver_for
-from miglab_spawner.borrower import RESULT_LIMIT, RunnerFailed, TooMuchSaid
-from miglab_spawner.containers.gpu_handover import check_container, look_thread
+from miglab_api.engine import gpu_driver_name
+from miglab_spawner.borrower import RESULT_LIMIT, OutputTooLarge, RunnerFailed
+from miglab_spawner.containers.gpu_handover import check_container, listing_thread
 from miglab_spawner.containers.host_config import SavedLease, container_holder, hard_host_config
 
 #: What a call to the engine raises when it refuses, does not answer, or is away: docker-py wraps
@@ -35,8 +35,8 @@ ENGINE_ERRORS = (DockerException, RequestException, OSError)
 COMMAND = ("python", "-m", "labkit.measuring.job_server")
 HEADER = struct.Struct(">BxxxL")  # of the engine's frames: the stream, the length
 STDOUT = 1
-AHEAD = 8  # pieces read before somebody takes them; then the runner's output waits
-OVER = (404, 409)  # gone, or on the way
+READ_AHEAD = 8  # pieces read before somebody takes them; then the runner's output waits
+GONE_OR_GOING = (404, 409)  # gone, or on the way
 PIECE = 1 << 16
 
 Answer = TypeVar("Answer")
@@ -52,7 +52,7 @@ FOREIGN_TO_RUNNERS = frozenset(
 
 @dataclass
 class ContainerRunner:
-    """See `SliceRunner`.
+    """A `SliceRunner` in a container.
 
     Args:
         api: docker-py's ``APIClient``.
@@ -77,48 +77,48 @@ class ContainerRunner:
     _id: str = ""
     _answer: Any = None  # the connection closes when this is collected
     _socket: Any = None
-    _pieces: asyncio.Queue[list[bytes] | TooMuchSaid] = field(
-        default_factory=lambda: asyncio.Queue(AHEAD)
+    _pieces: asyncio.Queue[list[bytes] | OutputTooLarge] = field(
+        default_factory=lambda: asyncio.Queue(READ_AHEAD)
     )
     _lines: deque[bytes] = field(default_factory=deque)
     _is_over: bool = False
 
     async def create(self) -> str:
-        """Created and connected, not started."""
-        self._id = await self._do(self._create)
-        await self._do(self._connect)
+        """Create the container and connect to it; do not start it."""
+        self._id = await self._call_engine(self._create)
+        await self._call_engine(self._connect)
         loop = asyncio.get_running_loop()
         threading.Thread(target=self._read_all, args=(loop,), name="run", daemon=True).start()
         return container_holder(self._id)
 
     async def start(self) -> None:
-        """The engine starts it, and it has its slices."""
-        await self._do(lambda: self.api.start(self._id))
+        """Start the container, and check that it has its slices."""
+        await self._call_engine(lambda: self.api.start(self._id))
         look = partial(check_container, self.api, self._id, self.grant.uuids)
-        with look_thread() as thread:
-            await self._do(look, thread)
+        with listing_thread() as thread:
+            await self._call_engine(look, thread)
 
     async def send(self, order: bytes) -> None:
-        """One line to its input, on a thread of its own: a runner that hangs does not read."""
+        """Send a line to its input, from a thread, since a hanging runner does not read."""
         line, loop = order + b"\n", asyncio.get_running_loop()
-        sent: asyncio.Future[None] = loop.create_future()
-        threading.Thread(target=self._send, args=(line, loop, sent), daemon=True).start()
-        await sent
+        is_written: asyncio.Future[None] = loop.create_future()
+        threading.Thread(target=self._send, args=(line, loop, is_written), daemon=True).start()
+        await is_written
 
     async def read(self) -> bytes:
-        """One line of its output."""
+        """Return the next line of its output; empty at the end."""
         while not self._lines:
             if self._is_over:
                 return b""
             piece = await self._pieces.get()
-            if isinstance(piece, TooMuchSaid):
+            if isinstance(piece, OutputTooLarge):
                 raise piece
             self._is_over = not piece
             self._lines.extend(piece)
         return self._lines.popleft()
 
     async def end(self) -> None:
-        """Remove it, running or not; the engine may have done so."""
+        """Remove the container, running or not; the engine may have removed it already."""
         self._is_over = True
         if self._socket is not None:
             with contextlib.suppress(OSError):
@@ -127,19 +127,19 @@ class ContainerRunner:
             self._answer.close()
         if self._id:
             with contextlib.suppress(RunnerFailed):  # the pool looks for itself, and removes it
-                await self._do(self._remove)
+                await self._call_engine(self._remove)
         while not self._pieces.empty():  # the thread that reads may wait for room
             self._pieces.get_nowait()
 
     # -- on threads ---------------------------------------------------------------------------
 
     def _create(self) -> str:
-        """A container that reaches nothing."""
-        driver = driver_for(str(self.api.version()["Version"]))
+        """Create a container without network, log and mounts; return its id."""
+        driver = gpu_driver_name(str(self.api.version()["Version"]))
         host_config = {**self.host_config, **hard_host_config(self.grant, driver)}
         host = {k: v for k, v in host_config.items() if k not in FOREIGN_TO_RUNNERS}
         closed = {"network_mode": "none", "log_config": {"type": "none"}, "auto_remove": True}
-        made = self.api.create_container(
+        container = self.api.create_container(
             self.image,
             list(self.command)[1:],
             name=self.name,
@@ -151,7 +151,7 @@ class ContainerRunner:
             healthcheck={"test": ["NONE"]},
             host_config=self.api.create_host_config(**host, **closed),
         )
-        return str(made["Id"])
+        return str(container["Id"])
 
     def _connect(self) -> None:
         self._answer = self.api.attach_socket(self._id, {"stdin": 1, "stdout": 1, "stream": 1})
@@ -159,7 +159,7 @@ class ContainerRunner:
         self._socket.settimeout(None)
 
     def _send(
-        self, line: bytes, loop: asyncio.AbstractEventLoop, sent: asyncio.Future[None]
+        self, line: bytes, loop: asyncio.AbstractEventLoop, is_written: asyncio.Future[None]
     ) -> None:
         failed: RunnerFailed | None = None
         try:
@@ -167,62 +167,64 @@ class ContainerRunner:
         except OSError as error:
             failed = RunnerFailed(str(error))
         with contextlib.suppress(RuntimeError):  # the loop is closed: the hub ends
-            loop.call_soon_threadsafe(_settle, sent, failed)
+            loop.call_soon_threadsafe(_finish_write, is_written, failed)
 
     def _remove(self) -> None:
         try:
             self.api.remove_container(self._id, v=True, force=True)
         except APIError as error:
-            if error.status_code not in OVER:
+            if error.status_code not in GONE_OR_GOING:
                 raise
 
     def _read_all(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Cut what comes into lines; the reader's pace is that of whoever takes them."""
+        """Split the output into lines, no faster than they are taken."""
         parts, size = list[bytes](), 0  # of a line that goes on: joined once, however long it is
         with contextlib.suppress(RuntimeError):  # the loop is closed: the hub ends
-            while piece := self._frame():
-                *whole, rest = piece.split(b"\n")
-                if whole:
-                    whole[0] = b"".join((*parts, whole[0]))
+            while piece := self._read_frame():
+                *full_lines, line_start = piece.split(b"\n")
+                if full_lines:
+                    full_lines[0] = b"".join((*parts, full_lines[0]))
                     parts, size = [], 0
-                parts.append(rest)
-                size += len(rest)
+                parts.append(line_start)
+                size += len(line_start)
                 if size > RESULT_LIMIT:
-                    self._hand_on(loop, TooMuchSaid())
+                    self._pass_on(loop, OutputTooLarge())
                     return
-                if found := [line for line in whole if line]:
-                    self._hand_on(loop, found)
-            self._hand_on(loop, [])
+                if new_lines := [line for line in full_lines if line]:
+                    self._pass_on(loop, new_lines)
+            self._pass_on(loop, [])
 
-    def _hand_on(self, loop: asyncio.AbstractEventLoop, piece: list[bytes] | TooMuchSaid) -> None:
+    def _pass_on(
+        self, loop: asyncio.AbstractEventLoop, piece: list[bytes] | OutputTooLarge
+    ) -> None:
         if self._is_over:
             raise RuntimeError("nobody takes any more")
         asyncio.run_coroutine_threadsafe(self._pieces.put(piece), loop).result()
 
-    def _frame(self) -> bytes:
-        """What the container wrote next; empty at the end."""
+    def _read_frame(self) -> bytes:
+        """Return the next piece of standard output; empty at the end."""
         while True:
-            head = self._exactly(HEADER.size)
+            head = self._receive_exactly(HEADER.size)
             if not head:
                 return b""
             stream, length = HEADER.unpack(head)
-            body = self._exactly(length)
+            body = self._receive_exactly(length)
             if stream == STDOUT or not body:
                 return body
 
-    def _exactly(self, length: int) -> bytes:
-        found = bytearray()
-        while len(found) < length:
+    def _receive_exactly(self, length: int) -> bytes:
+        content = bytearray()
+        while len(content) < length:
             try:
-                piece = self._socket.recv(min(PIECE, length - len(found)))
+                piece = self._socket.recv(min(PIECE, length - len(content)))
             except OSError:
                 return b""
             if not piece:
                 return b""
-            found += piece
-        return bytes(found)
+            content += piece
+        return bytes(content)
 
-    async def _do(
+    async def _call_engine(
         self, call: Callable[[], Answer], threads: ThreadPoolExecutor = _threads
     ) -> Answer:
         loop = asyncio.get_running_loop()
@@ -232,10 +234,10 @@ class ContainerRunner:
             raise RunnerFailed(str(error)) from error
 
 
-def _settle(sent: asyncio.Future[None], failed: RunnerFailed | None) -> None:
-    if sent.done():
+def _finish_write(is_written: asyncio.Future[None], failed: RunnerFailed | None) -> None:
+    if is_written.done():
         return
     if failed is None:
-        sent.set_result(None)
+        is_written.set_result(None)
     else:
-        sent.set_exception(failed)
+        is_written.set_exception(failed)

@@ -17,13 +17,13 @@ from docker.utils.socket import frames_iter  # noqa: TID251
 
 from miglab_spawner.slices_missing import SlicesMissing
 
-LOOK = ("nvidia-smi", "-L")
+LISTING_COMMAND = ("nvidia-smi", "-L")
 #: The places into which NVIDIA's toolkit puts its programs, and none that a student can write to.
-LOOK_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/nvidia/bin"
-LOOK_S = (
+LISTING_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/nvidia/bin"
+LISTING_TIMEOUT_S = (
     30.0  # from the start of the program; eight busy GPUs took nvidia-smi 5.4 s (gpu-operator#2155)
 )
-LOOK_BYTES = 1 << 16
+LISTING_MAX_BYTES = 1 << 16
 NOT_FOUND = (126, 127)
 _UUID = re.compile(r"\(UUID: ([^)\s]+)\)")
 NO_TOOL = (
@@ -35,8 +35,8 @@ _ENDED = 409
 
 
 @contextlib.contextmanager
-def look_thread() -> Iterator[ThreadPoolExecutor]:
-    """A thread for one look: one that takes long keeps no other call to the engine waiting."""
+def listing_thread() -> Iterator[ThreadPoolExecutor]:
+    """Yield a thread for one listing: a slow one holds up no other call of the engine."""
     thread = ThreadPoolExecutor(1, "look")
     try:
         yield thread
@@ -45,7 +45,7 @@ def look_thread() -> Iterator[ThreadPoolExecutor]:
 
 
 def check_container(engine: Any, container: str, uuids: tuple[str, ...]) -> None:
-    """Look whether a running container has exactly these slices.
+    """Check that a running container has exactly these slices.
 
     A container that has ended already is left to whoever watches it.
 
@@ -55,17 +55,17 @@ def check_container(engine: Any, container: str, uuids: tuple[str, ...]) -> None
         uuids: of the slices, or of GPUs leased whole.
 
     Raises:
-        SlicesMissing: it has others, or nobody can tell, also where `LOOK_S` passed.
+        SlicesMissing: it has others, or nobody can tell, also where `LISTING_TIMEOUT_S` passed.
         DockerException: as the engine's client raises it.
     """
     try:
-        status, output = _run(engine, container)
+        status, output = _run_listing(engine, container)
     except APIError as error:
         if error.status_code == _ENDED:
             return
-        raise _refused(error) from error
+        raise _listing_refused(error) from error
     if status:
-        raise _failed(status, output)
+        raise _listing_failed(status, output)
     visible = visible_uuids(output)
     if sorted(visible) != sorted(uuids):
         handed_over = ", ".join(visible) or "no GPU"
@@ -73,7 +73,7 @@ def check_container(engine: Any, container: str, uuids: tuple[str, ...]) -> None
 
 
 def visible_uuids(listing: str) -> list[str]:
-    """What ``nvidia-smi -L`` lists that a program can compute on.
+    """Return the UUIDs in a listing of ``nvidia-smi -L`` on which a program can compute.
 
     A GPU below which slices are listed is not one of them; a GPU with MIG on of which the container
     has no slice is, and so never equals a lease.
@@ -90,42 +90,44 @@ def visible_uuids(listing: str) -> list[str]:
     return visible
 
 
-def _unknown(details: str) -> SlicesMissing:
-    return SlicesMissing("slice-unknown", f"{' '.join(LOOK)} in the container: {details}")
+def _slices_unknown(details: str) -> SlicesMissing:
+    return SlicesMissing(
+        "slice-unknown", f"{' '.join(LISTING_COMMAND)} in the container: {details}"
+    )
 
 
-def _failed(status: int, output: str) -> SlicesMissing:
+def _listing_failed(status: int, output: str) -> SlicesMissing:
     hint = NO_TOOL if status in NOT_FOUND else ""
-    return _unknown(f"exit status {status}: {output.strip()[:500]}{hint}")
+    return _slices_unknown(f"exit status {status}: {output.strip()[:500]}{hint}")
 
 
-def _refused(error: APIError) -> SlicesMissing:
-    """An engine may refuse to run what the image lacks; 404 means a container that is gone."""
+def _listing_refused(error: APIError) -> SlicesMissing:
+    """Return the error for a listing that the engine refused to run."""
     explanation = str(error.explanation).strip()[:500]
     is_tool_missing = error.status_code != _GONE and "not found" in explanation
     hint = NO_TOOL if is_tool_missing else ""
-    return _unknown(f"the engine answered {error.status_code}: {explanation}{hint}")
+    return _slices_unknown(f"the engine answered {error.status_code}: {explanation}{hint}")
 
 
-def _run(engine: Any, container: str) -> tuple[int, str]:
-    """Exit status and output of the look; of an endless output the beginning."""
-    look = engine.exec_create(container, LOOK, environment={"PATH": LOOK_PATH})
+def _run_listing(engine: Any, container: str) -> tuple[int, str]:
+    """Return exit status and output of the listing; of endless output only the beginning."""
+    look = engine.exec_create(container, LISTING_COMMAND, environment={"PATH": LISTING_PATH})
     output = b""
     connection = engine.exec_start(look["Id"], socket=True)
-    with _until_deadline(connection) as is_late:
+    with _closed_at_deadline(connection) as is_late:
         for _, piece in frames_iter(connection, tty=False):  # type: ignore[no-untyped-call]
             output += piece
-            if len(output) > LOOK_BYTES:
+            if len(output) > LISTING_MAX_BYTES:
                 return 1, "more output than any list of GPUs"
     if is_late.is_set():
-        raise _unknown(f"no answer within {LOOK_S:g} s")
+        raise _slices_unknown(f"no answer within {LISTING_TIMEOUT_S:g} s")
     status = engine.exec_inspect(look["Id"])["ExitCode"]
     return (1 if status is None else int(status)), output.decode(errors="replace")
 
 
 @contextlib.contextmanager
-def _until_deadline(connection: Any) -> Iterator[threading.Event]:
-    """End the connection after `LOOK_S` and set the event: docker-py reads without a timeout."""
+def _closed_at_deadline(connection: Any) -> Iterator[threading.Event]:
+    """End the connection after `LISTING_TIMEOUT_S` and set the event; docker-py has no timeout."""
     connected, is_late = getattr(connection, "_sock", connection), threading.Event()
 
     def end() -> None:
@@ -133,7 +135,7 @@ def _until_deadline(connection: Any) -> Iterator[threading.Event]:
         with contextlib.suppress(OSError):
             connected.shutdown(socket.SHUT_RDWR)
 
-    timer = threading.Timer(LOOK_S, end)
+    timer = threading.Timer(LISTING_TIMEOUT_S, end)
     timer.daemon = True
     timer.start()
     try:

@@ -18,11 +18,11 @@ from docker.errors import NotFound  # noqa: TID251 - one of the rooms that talk 
 from requests import RequestException
 
 from miglab_api.holders import LAB_LABEL
-from miglab_spawner.home_size import GIB, KIB, SHOWN, HomeUse, most_files, use_of
+from miglab_spawner.home_size import GIB, KIB, LARGEST_SHOWN, HomeUse, max_files, parse_use
 
-MEASURES = "miglab.measures"  # the label of such a container: the lab's name
-WHERE = "/home-to-measure"
-LONGEST_S = 30  # a home of 200,000 files takes 2 s; a second try finds the names in memory
+MEASURES_LABEL = "miglab.measures"  # the label of such a container: the lab's name
+MOUNT_POINT = "/home-to-measure"
+MEASURE_TIMEOUT_S = 30  # a home of 200,000 files takes 2 s; a second try finds the names in memory
 _MEMORY = 256 * 2**20  # find and du hold 100,000 names of a folder at once: 60 MB
 _LOG = {"type": "json-file", "config": {"max-size": "64k", "max-file": "1"}}
 #: $1 is the first number of files that is too many, at which counting ends; $2 the KiB allowed.
@@ -33,27 +33,27 @@ kib=0
 [ "$files" -ge "$1" ] || kib=$(du -sk . | cut -f1)
 echo "$files $kib"
 [ "$kib" -le "$2" ] || du -ak -d1 --null --threshold=$(($2 / 100 + 1))K . \
-    | sort -zrn | head -zn {SHOWN + 1} | tr '\n\000' '?\n'
+    | sort -zrn | head -zn {LARGEST_SHOWN + 1} | tr '\n\000' '?\n'
 """
 
 
-def home_of(image: Mapping[str, Any], env: Mapping[str, str]) -> str:
-    """The home directory of a container's user; empty where nothing says it.
+def home_directory(image: Mapping[str, Any], env: Mapping[str, str]) -> str:
+    """Return the home directory of a container's user; empty if the image does not say it.
 
     Args:
         image: the image's ``Config``, by the engine.
         env: what the container is given beside the image's own environment.
     """
-    own = dict(entry.partition("=")[::2] for entry in image.get("Env") or ())
-    home = posixpath.normpath(env.get("HOME") or own.get("HOME") or "/")
+    image_env = dict(entry.partition("=")[::2] for entry in image.get("Env") or ())
+    home = posixpath.normpath(env.get("HOME") or image_env.get("HOME") or "/")
     if home.startswith("/") and home.strip("/"):
         return home
     folder = posixpath.normpath(image.get("WorkingDir") or "/")
     return folder if folder.startswith("/home/") else ""
 
 
-def volume_use(api: Any, image: str, volume: str, lab: str, limit_gib: float) -> HomeUse | None:
-    """What lies in the volume; None where that could not be found out in time.
+def measure_volume(api: Any, image: str, volume: str, lab: str, limit_gib: float) -> HomeUse | None:
+    """Measure a volume with a container; None if that took too long.
 
     Args:
         api: docker-py's ``APIClient``.
@@ -65,33 +65,35 @@ def volume_use(api: Any, image: str, volume: str, lab: str, limit_gib: float) ->
     Raises:
         DockerException, RequestException: the engine could not start the container.
     """
-    remove_left(api, lab)
-    limits = [str(most_files(limit_gib) + 1), str(int(limit_gib * GIB / KIB))]
-    made = api.create_container(
+    remove_stale_measurements(api, lab)
+    limits = [str(max_files(limit_gib) + 1), str(int(limit_gib * GIB / KIB))]
+    container = api.create_container(
         image,
         ["-c", _MEASURE, "measure", *limits],
         entrypoint=["/bin/sh"],
         user="0:0",
-        working_dir=WHERE,
-        labels={LAB_LABEL: lab, MEASURES: lab},
+        working_dir=MOUNT_POINT,
+        labels={LAB_LABEL: lab, MEASURES_LABEL: lab},
         environment={"NVIDIA_VISIBLE_DEVICES": "void"},
         healthcheck={"test": ["NONE"]},
-        host_config=_closed_host(api, volume),
+        host_config=_isolated_host_config(api, volume),
     )
     try:
-        api.start(made)
+        api.start(container)
         with suppress(RequestException):  # it took too long
-            api.wait(made, timeout=LONGEST_S)
-            return use_of(api.logs(made, stdout=True, stderr=False).decode(errors="replace"))
+            api.wait(container, timeout=MEASURE_TIMEOUT_S)
+            return parse_use(
+                api.logs(container, stdout=True, stderr=False).decode(errors="replace")
+            )
         return None
     finally:
-        api.remove_container(made, force=True)
+        api.remove_container(container, force=True)
 
 
-def _closed_host(api: Any, volume: str) -> Any:
-    """It reads the volume and nothing else, writes nothing, and is small whatever it reads."""
+def _isolated_host_config(api: Any, volume: str) -> Any:
+    """Return the host configuration of a container that only reads the volume."""
     return api.create_host_config(
-        binds={volume: {"bind": WHERE, "mode": "ro"}},
+        binds={volume: {"bind": MOUNT_POINT, "mode": "ro"}},
         network_mode="none",
         read_only=True,
         cap_drop=["ALL"],
@@ -104,12 +106,12 @@ def _closed_host(api: Any, volume: str) -> Any:
     )
 
 
-def remove_left(api: Any, lab: str) -> None:
-    """Remove the containers of measurements that a hub began and did not live to end.
+def remove_stale_measurements(api: Any, lab: str) -> None:
+    """Remove the containers of measurements that outlived their hub.
 
     The engine keeps a volume for as long as a container names it.
     """
-    for one in api.containers(all=True, filters={"label": f"{MEASURES}={lab}"}):
-        if time.time() - one["Created"] > 2 * LONGEST_S:
+    for container in api.containers(all=True, filters={"label": f"{MEASURES_LABEL}={lab}"}):
+        if time.time() - container["Created"] > 2 * MEASURE_TIMEOUT_S:
             with suppress(NotFound):  # another one removed it just now
-                api.remove_container(one["Id"], force=True)
+                api.remove_container(container["Id"], force=True)

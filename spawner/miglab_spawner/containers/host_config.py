@@ -31,7 +31,7 @@ USER, SERVER = "miglab.user", "miglab.server"
 
 @dataclass(frozen=True)
 class SavedLease:
-    """What a server holds: the part of a lease that must survive a hub crash.
+    """The part of a lease that must survive a hub crash.
 
     Attributes:
         lease: the lease's id.
@@ -48,14 +48,13 @@ class SavedLease:
     ledger: str = ""
 
     @classmethod
-    def of(cls, lease: LeaseView) -> Self:
-        """What a server holds by this lease."""
-        own = (lease.id, lease.generation, lease.user, lease.server, lease.uuids, lease.ledger)
-        return cls(*own)
+    def from_lease(cls, lease: LeaseView) -> Self:
+        """Return what must be saved of this lease."""
+        return cls(lease.id, lease.generation, lease.user, lease.server, lease.uuids, lease.ledger)
 
 
 def to_labels(lab: str, grant: SavedLease) -> dict[str, str]:
-    """The labels of a container that is to hold this grant."""
+    """Return the labels of a container that is to hold this lease."""
     return {
         LAB_LABEL: lab,
         LEASE_LABEL: str(grant.lease),
@@ -68,7 +67,7 @@ def to_labels(lab: str, grant: SavedLease) -> dict[str, str]:
 
 
 def from_labels(lab: str, labels: Mapping[str, str] | None) -> SavedLease | None:
-    """The grant a container's labels name; None if they name none, or another lab's."""
+    """Return the lease that a container's labels name; None without one of this lab."""
     if not labels or labels.get(LAB_LABEL) != lab:
         return None
     lease, generation = labels.get(LEASE_LABEL, ""), labels.get(GENERATION_LABEL, "")
@@ -82,14 +81,14 @@ def from_labels(lab: str, labels: Mapping[str, str] | None) -> SavedLease | None
 
 
 def container_holder(container_id: str) -> str:
-    """The holder's name of a container: its full id, never its name, which is used again."""
+    """Return a container's holder name: its full id, since container names are reused."""
     return f"{CONTAINER}:{container_id}"
 
 
 def container_of(holder: str) -> str:
-    """The container id a holder names; empty for another kind of holder."""
-    kind, _, rest = holder.partition(":")
-    return rest if kind == CONTAINER else ""
+    """Return the container id in a holder's name; empty for another kind of holder."""
+    kind, _, container_id = holder.partition(":")
+    return container_id if kind == CONTAINER else ""
 
 
 DEFAULT = "default"
@@ -119,17 +118,17 @@ class ContainerLimits:
     pids: int
     shm_bytes: int
 
-    def as_site(
+    def with_site_limits(
         self, host: Mapping[str, Any], *, mem_limit: Any = None, cpu_limit: float | None = None
     ) -> Self:
-        """With the memory and the cores that the site sets in their place.
+        """Return these limits with the memory and the cores that the site sets.
 
         Args:
             host: the site's ``extra_host_config``, which wins, as in DockerSpawner.
             mem_limit: the trait: bytes, or a size such as ``2G``; empty for none.
             cpu_limit: the trait: cores; empty for none.
         """
-        memory = _bytes_of(host.get("mem_limit", mem_limit or self.mem_bytes) or 0)
+        memory = _to_bytes(host.get("mem_limit", mem_limit or self.mem_bytes) or 0)
         if "nano_cpus" in host:
             cpus = host["nano_cpus"] / 1e9
         elif "cpu_quota" in host:
@@ -139,13 +138,13 @@ class ContainerLimits:
         return replace(self, mem_bytes=max(0, memory), cpus=max(0, cpus))
 
 
-def _bytes_of(size: Any) -> int:
-    """Of a number, or of a size as JupyterHub or Docker write it: ``2G``, ``2g``, ``2gb``."""
+def _to_bytes(size: Any) -> int:
+    """Return bytes for a number, or a size such as ``2G`` (JupyterHub) or ``2gb`` (Docker)."""
     plain = size.upper().removesuffix("B") if isinstance(size, str) else size
     return int(ByteSpecification().validate(None, plain))
 
 
-def checked(table: Mapping[str, Mapping[str, float]]) -> None:
+def check_limits(table: Mapping[str, Mapping[str, float]]) -> None:
     """Check a limits table.
 
     Raises:
@@ -160,7 +159,7 @@ def checked(table: Mapping[str, Mapping[str, float]]) -> None:
 
 
 def limits_of(shape: str, table: Mapping[str, Mapping[str, float]]) -> ContainerLimits:
-    """The limits of a shape.
+    """Return the limits of a shape.
 
     The shape's own row; for ``2x1g.5gb`` without one, twice the row of ``1g.5gb``; for several
     kinds (``1g.5gb,2x2g.10gb``) their sum; else the row ``default``.  A key missing from a row
@@ -168,23 +167,23 @@ def limits_of(shape: str, table: Mapping[str, Mapping[str, float]]) -> Container
     """
     rows = {**SHAPE_LIMITS, **table}
     if shape in rows:
-        return _as_limits(_filled(rows, shape))
+        return _to_limits(_row_with_defaults(rows, shape))
     total: dict[str, float] = dict.fromkeys(_KEYS, 0)
     for part in shape.split(","):
         counted = _COUNTED.match(part)
         count, profile = (int(counted[1]), counted[2]) if counted else (1, part)
         if part in rows:
             count, profile = 1, part
-        row = _filled(rows, profile)
+        row = _row_with_defaults(rows, profile)
         total = {key: total[key] + count * row[key] for key in _KEYS}
-    return _as_limits(total)
+    return _to_limits(total)
 
 
-def _filled(rows: Mapping[str, Mapping[str, float]], shape: str) -> dict[str, float]:
+def _row_with_defaults(rows: Mapping[str, Mapping[str, float]], shape: str) -> dict[str, float]:
     return {**SHAPE_LIMITS[DEFAULT], **rows[DEFAULT], **rows.get(shape, {})}
 
 
-def _as_limits(row: Mapping[str, float]) -> ContainerLimits:
+def _to_limits(row: Mapping[str, float]) -> ContainerLimits:
     return ContainerLimits(
         int(row["mem_gib"] * GIB), row["cpus"], int(row["pids"]), int(row["shm_gib"] * GIB)
     )
@@ -200,7 +199,7 @@ _ULIMITS = (
 def soft_host_config(
     limits: ContainerLimits, site: Mapping[str, Any], *, disk_gib: float = 0
 ) -> dict[str, Any]:
-    """Limits and hardening, with what the site sets laid over them.
+    """Return limits and hardening as host configuration, overridden by the site's.
 
     Memory and swap together are as much as memory: no swap.  A log is kept as json-file, which
     alone has a limit in every engine; its size is what fills the host otherwise.  ``nano_cpus``
@@ -230,7 +229,7 @@ def soft_host_config(
 
 
 def hard_host_config(grant: SavedLease | None, driver: str) -> dict[str, Any]:
-    """What a lease demands: its slices; and no end or restart that we do not see.
+    """Return the host configuration that a lease requires, which no site overrides.
 
     ``auto_remove`` would take exit code and out-of-memory mark away with the container; a restart
     by the engine would come back with an old slice.
@@ -251,7 +250,7 @@ def hard_host_config(grant: SavedLease | None, driver: str) -> dict[str, Any]:
 
 
 def gpu_environment(env: Mapping[str, str], grant: SavedLease | None) -> dict[str, str]:
-    """The environment with only such GPUs as are leased.
+    """Return the environment with the leased GPUs visible, and no others.
 
     NVIDIA's toolkit honours ``NVIDIA_VISIBLE_DEVICES`` of an image or a configuration: ``void``
     stops it where there is no lease.  With one, the engine adds the device request's value behind
@@ -261,12 +260,12 @@ def gpu_environment(env: Mapping[str, str], grant: SavedLease | None) -> dict[st
     return {**env, "NVIDIA_VISIBLE_DEVICES": visible}
 
 
-def literal(value: Any) -> Any:
-    """A value that DockerSpawner's template rendering leaves as it is."""
+def escape_braces(value: Any) -> Any:
+    """Escape braces, so that DockerSpawner's template rendering leaves a value as it is."""
     if isinstance(value, str):
         return value.replace("{", "{{").replace("}", "}}")
     if isinstance(value, dict):
-        return {literal(key): literal(each) for key, each in value.items()}
+        return {escape_braces(key): escape_braces(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [literal(each) for each in value]
+        return [escape_braces(item) for item in value]
     return value

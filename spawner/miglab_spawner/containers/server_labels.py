@@ -33,30 +33,30 @@ class ServerLabels:
     server: str
     grant: SavedLease | None = None
 
-    def written(self) -> dict[str, str]:
-        """The labels to give to what is made for this server."""
+    def as_labels(self) -> dict[str, str]:
+        """Return the labels for containers and networks of this server."""
         lease = to_labels(self.lab, self.grant) if self.grant else {}
         return {**lease, LAB_LABEL: self.lab, HOME: self.home, SERVER: self.server}
 
-    def mark_server(self, labels: Labels) -> bool:
-        """Whether these are of this very server, whatever it held at the time."""
+    def matches_server(self, labels: Labels) -> bool:
+        """Whether these labels name this server, with whatever lease."""
         marks = {LAB_LABEL: self.lab, HOME: self.home, SERVER: self.server}
         return marks.items() <= dict(labels or {}).items()
 
-    def mark_lease(self, labels: Labels) -> bool:
-        """Whether these are of this very server, with what it holds now and nothing else."""
-        return self.mark_server(labels) and _fence(from_labels(self.lab, labels)) == _fence(
+    def matches_lease(self, labels: Labels) -> bool:
+        """Whether these labels name this server and the lease that it holds now."""
+        return self.matches_server(labels) and _fence(from_labels(self.lab, labels)) == _fence(
             self.grant
         )
 
 
-def is_marked(labels: Labels) -> bool:
-    """Whether these are of any server: with them goes what was made for one server alone."""
+def are_server_labels(labels: Labels) -> bool:
+    """Whether these labels mark something that was made for one server alone."""
     return {HOME, SERVER} <= set(labels or {})
 
 
 def labels_of(container: Mapping[str, Any]) -> dict[str, str]:
-    """A container's labels, by Docker's inspect."""
+    """Return a container's labels from Docker's inspect."""
     return dict(container["Config"].get("Labels") or {})
 
 

@@ -29,15 +29,15 @@ class StartTurns:
         if self._free is None or self._loop is not loop:  # it belongs to the loop it is used on
             self._free, self._loop = asyncio.Semaphore(self._at_once), loop
         free = self._free
-        held: list[asyncio.Semaphore] = []
+        acquired: list[asyncio.Semaphore] = []
         with suppress(TimeoutError):
             async with asyncio.timeout(self._longest_wait_s):
                 await free.acquire()
-                held.append(free)
+                acquired.append(free)
 
         def end() -> None:
-            if held:
-                held.pop().release()
+            if acquired:
+                acquired.pop().release()
 
         early = loop.call_later(self._longest_s, end)
         try:

@@ -27,7 +27,7 @@ from miglab_api.wording import (
 
 
 class BadChoice(ValueError):
-    """The options are not of the form the spawner reads; the message says which and why."""
+    """An option cannot be read; the message says which and why."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def needs_slice(shape: str) -> bool:
 
 
 def from_form(formdata: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """Form or query data (lists of strings) to the options that JupyterHub stores.
+    """Convert form or query data (lists of strings) to the options that JupyterHub stores.
 
     The shape may carry its course (``1g.5gb@course``): that is how one group of radio buttons
     offers the shapes of several courses.
@@ -64,19 +64,20 @@ def from_form(formdata: Mapping[str, Sequence[str]]) -> dict[str, str]:
     return {key: value for key, value in options.items() if value}
 
 
-def parse(options: Mapping[str, Any]) -> SpawnChoice:
-    """The choice in a server's options, which an API call may have filled with anything.
+def parse_choice(options: Mapping[str, Any]) -> SpawnChoice:
+    """Parse the choice in a server's options, which an API call may have filled with anything.
 
     Raises:
         BadChoice: shape or course is not a short text.
     """
     return SpawnChoice(
-        shape=_text(options, "shape", SHAPE_MAX), course=_text(options, "course", COURSE_MAX)
+        shape=_short_text(options, "shape", SHAPE_MAX),
+        course=_short_text(options, "course", COURSE_MAX),
     )
 
 
-def forgotten(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options without the choice: what the next start begins with after a hopeless refusal."""
+def without_choice(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options without shape and course, for the start after a permanent refusal."""
     return {key: value for key, value in options.items() if key not in {"shape", "course"}}
 
 
@@ -85,7 +86,7 @@ def _first(formdata: Mapping[str, Sequence[str]], key: str) -> str:
     return values[0].strip()
 
 
-def _text(options: Mapping[str, Any], key: str, longest: int) -> str:
+def _short_text(options: Mapping[str, Any], key: str, longest: int) -> str:
     value = options.get(key) or ""
     if isinstance(value, list | tuple) and len(value) == 1:
         value = value[0]
@@ -147,13 +148,13 @@ class CourseSection:
 
     Attributes:
         course: what the form sends back; empty if the cards do.
-        left: for how long a slice is guaranteed, and what the quotas leave, a sentence each.
+        conditions: for how long a slice is guaranteed, and what the quotas leave, a sentence each.
     """
 
     title: str
     course: str
     cards: tuple[ShapeCard, ...]
-    left: tuple[str, ...] = ()
+    conditions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -187,14 +188,14 @@ class Page:
 
 
 def render(page: Page) -> str:
-    """The page's HTML."""
+    """Return the page's HTML."""
     return _templates.get_template("spawn_page.html").render(page=page)
 
 
-def page_of(
+def build_page(
     offers: Offers, saved: SpawnChoice, news: str = "", ticket: TicketView | None = None
 ) -> Page:
-    """The page for what the pool offers; ``saved`` is the student's last choice.
+    """Build the page for the pool's offers; ``saved`` is the student's last choice.
 
     What the server waits for is chosen again, or else the last choice, if it is still offered; else
     the first course's default; else no GPU.
@@ -205,82 +206,87 @@ def page_of(
         return page_without_pool("None of your courses offers a GPU.", news)
     course, shape = _preselected(offers.courses, saved)
     sections = tuple(
-        _section(each, shape if each.course == course else None, offers) for each in offers.courses
+        _section(course_offers, shape if course_offers.course == course else None, offers)
+        for course_offers in offers.courses
     )
-    why = offers.paused.rstrip(".") if offers.paused else ""
-    trouble = f"The pool is paused: {why}. {_PAUSED}" if why else ""
+    pause_reason = offers.paused.rstrip(".") if offers.paused else ""
+    trouble = f"The pool is paused: {pause_reason}. {_PAUSED}" if pause_reason else ""
     people = "" if offers.people is None else people_in_words(offers.people)
-    return Page(sections, offers.simulated, trouble, news, _ticket(ticket), people)
+    return Page(sections, offers.simulated, trouble, news, _ticket_sentence(ticket), people)
 
 
 def page_without_pool(trouble: str, news: str = "", held_up: str = "") -> Page:
-    """The page while there is nothing but “no GPU” to choose, which may be held up as well."""
+    """Build the page with “no GPU” as the only choice, which may be held up as well."""
     card = _cpu_card(CPU, is_chosen=True, held_up=held_up)
     return Page((CourseSection("", "", (card,)),), trouble=trouble, news=news)
 
 
-def _ticket(ticket: TicketView | None) -> str:
-    """What the server still has, from a wait that was broken off or a position that it keeps."""
+def _ticket_sentence(ticket: TicketView | None) -> str:
+    """Return a sentence on the ticket that the server still has; empty without one."""
     if ticket is None:
         return ""
     if ticket.state is TicketState.WAITING and (ticket.position or ticket.message):
-        kept = "Your position is kept for a while; start with it to go on waiting."
-        return f"{queue_position(ticket) if ticket.position else ticket.message} {kept}"
+        advice = "Your position is kept for a while; start with it to go on waiting."
+        return f"{queue_position(ticket) if ticket.position else ticket.message} {advice}"
     if ticket.state is TicketState.ASIDE:
         return f"{ticket.message} Start with {ticket.shape} to do so."
     return f"A {ticket.shape} is held for you for a few minutes: start with it now."
 
 
-def in_minutes(seconds: float) -> str:
-    """A wait in words: nobody plans by the second."""
+def format_minutes(seconds: float) -> str:
+    """Return a wait in words, to the minute or the hour."""
     if seconds < 90 * 60:
         return duration(seconds) if round(seconds / 60) < 1 else f"about {duration(seconds)}"
     return f"about {round(seconds / 3600)} hours"
 
 
-def in_gib(mebibytes: int) -> str:
-    """Memory as students know it: ``4.75 GiB``, ``20 GiB``."""
+def format_gib(mebibytes: int) -> str:
+    """Return memory in GiB: ``4.75 GiB``, ``20 GiB``."""
     return f"{mebibytes / 1024:.2f}".rstrip("0").rstrip(".") + " GiB"
 
 
 def _preselected(courses: Sequence[CourseOffers], saved: SpawnChoice) -> tuple[str, str]:
-    for each in courses:
-        if saved.shape in _choices(each) and saved.course in ("", each.course):
-            return each.course, saved.shape
+    for course in courses:
+        if saved.shape in _choices(course) and saved.course in ("", course.course):
+            return course.course, saved.shape
     return courses[0].course, courses[0].default
 
 
 def _choices(offers: CourseOffers) -> list[str]:
-    """What a student of a course can choose."""
+    """Return the shapes that a student of a course can choose."""
     borrow = [BORROW] if offers.borrow else []
     return [CPU, *borrow, *(offer.shape for offer in offers.shapes)]
 
 
-def _section(offers: CourseOffers, chosen: str | None, all_: Offers) -> CourseSection:
+def _section(offers: CourseOffers, chosen_shape: str | None, all_: Offers) -> CourseSection:
     several = len(all_.courses) > 1
     suffix = f"@{offers.course}" if several else ""
     gpu_offers = [offer for offer in offers.shapes if not is_cpu(offer.shape)]
-    if chosen is not None and chosen not in _choices(offers):
-        chosen = CPU
+    if chosen_shape is not None and chosen_shape not in _choices(offers):
+        chosen_shape = CPU
     cards = [
-        _card(offer, offer.shape + suffix, offer.shape == chosen, all_) for offer in gpu_offers
+        _card(offer, offer.shape + suffix, offer.shape == chosen_shape, all_)
+        for offer in gpu_offers
     ]
     if offers.borrow:
-        cards.append(_borrow_card(offers, BORROW + suffix, chosen == BORROW))
+        cards.append(_borrow_card(offers, BORROW + suffix, chosen_shape == BORROW))
     cpu = next((offer for offer in offers.shapes if is_cpu(offer.shape)), None)
     held_up = (cpu.never or cpu.held_up) if cpu is not None else ""
     slow = cpu.slow if cpu is not None else ""
-    cards.append(_cpu_card(CPU + suffix, chosen == CPU, held_up, slow))
+    cards.append(_cpu_card(CPU + suffix, chosen_shape == CPU, held_up, slow))
     return CourseSection(
         offers.title or offers.course,
         "" if several else offers.course,
         tuple(cards),
-        (*_guaranteed(offers.guaranteed_s), *(_left(quota) for quota in offers.left)),
+        (
+            *_guarantee_sentence(offers.guaranteed_s),
+            *map(_quota_sentence, offers.left),
+        ),
     )
 
 
-def _guaranteed(guaranteed_s: float | None) -> tuple[str, ...]:
-    """How long a slice is one's own, in a sentence; none where leases end when they are set to."""
+def _guarantee_sentence(guaranteed_s: float | None) -> tuple[str, ...]:
+    """Return how long a slice is guaranteed; empty where leases have a fixed end."""
     if guaranteed_s is None:
         return ()
     if not guaranteed_s:
@@ -289,21 +295,21 @@ def _guaranteed(guaranteed_s: float | None) -> tuple[str, ...]:
     return (f"A slice is {how_long}. {_AT_ITS_END}",)
 
 
-def _left(quota: QuotaLeft) -> str:
-    """What a quota leaves, as one sentence."""
-    who = "Left for your course" if quota.is_shared else "Left for you"
-    left = max(0.0, quota.most - quota.used)
+def _quota_sentence(quota: QuotaLeft) -> str:
+    """Return a sentence on what a quota leaves."""
+    owner = "Left for your course" if quota.is_shared else "Left for you"
+    remaining = max(0.0, quota.most - quota.used)
     if quota.limit == "memory_slices":
-        return f"{who}: {left:g} of {quota.most:g} memory slices at a time."
-    said = f"{who}: {left:.1f} of {quota.most:g} slice-hours in seven days"
+        return f"{owner}: {remaining:g} of {quota.most:g} memory slices at a time."
+    sentence = f"{owner}: {remaining:.1f} of {quota.most:g} slice-hours in seven days"
     if quota.more_in_s is None:
-        return said + "."
-    return f"{said}; some are back in {in_minutes(quota.more_in_s)}."
+        return sentence + "."
+    return f"{sentence}; some are back in {format_minutes(quota.more_in_s)}."
 
 
 def _card(offer: ShapeOffer, value: str, is_chosen: bool, offers: Offers) -> ShapeCard:
     sms = f"{offer.sm_count} SMs" if offer.sm_count else ""
-    memory = f"{in_gib(offer.memory_mib)} of GPU memory" if offer.memory_mib else ""
+    memory = f"{format_gib(offer.memory_mib)} of GPU memory" if offer.memory_mib else ""
     facts = ", ".join(filter(None, (sms, memory)))
     if offer.slices > 1:
         facts = ", ".join(filter(None, (f"{offer.slices} slices", facts and f"{facts} each")))
@@ -313,26 +319,26 @@ def _card(offer: ShapeOffer, value: str, is_chosen: bool, offers: Offers) -> Sha
     title = shape_title(offer.shape, offer.compute_slices)
     return ShapeCard(
         value, title, facts, offer.good_for,
-        f"Not available: {never}" if never else _now(offer), is_free, is_chosen,
+        f"Not available: {never}" if never else _availability(offer), is_free, is_chosen,
         shape="" if title == offer.shape else offer.shape,
         picture=gpu_picture(offer.shape, offer.compute_slices),
         action="Start" if is_free or never else f"Join the queue as {ordinal(position)}",
     )  # fmt: skip
 
 
-def _now(offer: ShapeOffer) -> str:
+def _availability(offer: ShapeOffer) -> str:
     free = free_in_words(offer.free_now or 0, offer.total)
     if offer.held_up:
         return f"{free}. {offer.held_up}"
     if offer.free_now:
         return ", ".join(filter(None, (free, offer.shortened, offer.slow)))
-    return f"{free}, {_queue(offer)}. {_wait(offer)}"
+    return f"{free}, {_queue_sentence(offer)}. {_wait_sentence(offer)}"
 
 
-def _queue(offer: ShapeOffer) -> str:
+def _queue_sentence(offer: ShapeOffer) -> str:
     waiting = f"{offer.waiting} waiting" if offer.waiting else ""
     if offer.reserved_s is not None:
-        free = f"unused slots are free in {in_minutes(offer.reserved_s)}"
+        free = f"unused slots are free in {format_minutes(offer.reserved_s)}"
         return ", ".join(filter(None, (waiting, f"the free room is reserved for a class; {free}")))
     if offer.is_held:
         return ", ".join(
@@ -341,7 +347,7 @@ def _queue(offer: ShapeOffer) -> str:
     return waiting or "nobody waiting yet"
 
 
-def _wait(offer: ShapeOffer) -> str:
+def _wait_sentence(offer: ShapeOffer) -> str:
     if offer.wait is None:
         return "The wait cannot be estimated."
     return f"Estimated wait: {estimated_wait(offer.wait)}."
@@ -353,7 +359,7 @@ def _cpu_card(value: str, is_chosen: bool, held_up: str = "", slow: str = "") ->
 
 
 def _borrow_card(offers: CourseOffers, value: str, is_chosen: bool) -> ShapeCard:
-    """Starts at once; the queue comes with the first measurement."""
+    """Return the card for borrowing, which starts at once and queues at the first measurement."""
     now = "Starts at once"
     if any(offer.free_now and offer.shape == offers.borrow[0] for offer in offers.shapes):
         now += f"; a {offers.borrow[0]} is free to measure on now"

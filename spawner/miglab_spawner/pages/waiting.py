@@ -15,7 +15,7 @@ from miglab_api.offers import ShapeOffer
 from miglab_api.tickets import TicketState, TicketView
 from miglab_api.wording import estimated_wait, gpu_picture, ordinal, queue_position, shape_title
 from miglab_spawner.backends import BackendError, RefusedByBackend
-from miglab_spawner.pages.spawn_page import in_gib, is_cpu
+from miglab_spawner.pages.spawn_page import format_gib, is_cpu
 
 ASKED, OFFERED, CREATING, ATTACHING, STARTING, ANSWERING = 5, 50, 60, 70, 80, 90
 _QUEUED_FROM, _QUEUED_TO = 10, 45
@@ -23,7 +23,7 @@ _QUEUED_FROM, _QUEUED_TO = 10, 45
 
 @dataclass(frozen=True)
 class ProgressEvent:
-    """One line: ``pct`` of the whole start, and the words."""
+    """One line of the progress page: percent of the start, and a message."""
 
     pct: int
     message: str
@@ -42,40 +42,40 @@ class ProgressEvents:
         event = ProgressEvent(pct, message)
         if not self._events or self._events[-1] != event:
             self._events.append(event)
-            self._ring()
+            self._notify_readers()
 
     def close(self) -> None:
-        """No more events come: readers end."""
+        """End the events, and with them their readers."""
         self._closed = True
-        self._ring()
+        self._notify_readers()
 
     async def read(self) -> AsyncIterator[ProgressEvent]:
-        """All events so far, then each as it is added, until `close`."""
-        seen = 0
+        """Yield all events so far, then each as it is added, until `close`."""
+        read_count = 0
         while True:
             changed = self._changed
-            for event in self._events[seen:]:
-                seen += 1
+            for event in self._events[read_count:]:
+                read_count += 1
                 yield event
-            if seen == len(self._events) and self._closed:
+            if read_count == len(self._events) and self._closed:
                 return
-            if seen == len(self._events):
+            if read_count == len(self._events):
                 await changed.wait()
 
-    def _ring(self) -> None:
+    def _notify_readers(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
 
-def queued(ticket: TicketView) -> ProgressEvent:
-    """The event for a ticket that waits: its position, and for how long it is likely to wait.
+def queue_event(ticket: TicketView) -> ProgressEvent:
+    """Return the event of a waiting ticket: its position and estimated wait.
 
     A ticket that waits without a position is granted: its slices are being made.
     """
     if ticket.state is TicketState.ASIDE:
         return ProgressEvent(_QUEUED_FROM, ticket.message)
     if ticket.position is None and ticket.message:  # a limit holds it: it is in no queue
-        return ProgressEvent(_QUEUED_FROM, f"{ticket.message} {_next(ticket)}")
+        return ProgressEvent(_QUEUED_FROM, f"{ticket.message} {_continuation(ticket)}")
     if ticket.position is None:
         return ProgressEvent(
             _QUEUED_TO, f"It is your turn: {ticket.shape} is being created for you."
@@ -83,17 +83,17 @@ def queued(ticket: TicketView) -> ProgressEvent:
     pct = _QUEUED_TO - 5 * ticket.position
     return ProgressEvent(
         max(_QUEUED_FROM, pct),
-        f"{queue_position(ticket)} {_wait(ticket)}{_next(ticket)}",
+        f"{queue_position(ticket)} {_wait_sentence(ticket)}{_continuation(ticket)}",
     )
 
 
-def _next(ticket: TicketView) -> str:
+def _continuation(ticket: TicketView) -> str:
     if ticket.answer_by is None:
         return "This page continues by itself, and you keep your position if you close it."
     return "Are you still waiting? Without an answer within 10 minutes you step aside."
 
 
-def _wait(ticket: TicketView) -> str:
+def _wait_sentence(ticket: TicketView) -> str:
     if ticket.message:  # it waits for something else than room
         return f"{ticket.message} "
     if ticket.estimate is None:
@@ -104,7 +104,7 @@ def _wait(ticket: TicketView) -> str:
 
 
 def range_in_words(ticket: TicketView) -> str:
-    """How long it is likely to wait, or what for; for the line below the position."""
+    """Return the estimated wait, or what the ticket waits for, in words."""
     if ticket.message:
         return ticket.message
     if ticket.estimate is None:
@@ -113,33 +113,33 @@ def range_in_words(ticket: TicketView) -> str:
     return f"{estimated_wait(ticket.estimate)}{late}".capitalize()
 
 
-WAITS = (TicketState.WAITING, TicketState.ASIDE)
+WAITING_STATES = (TicketState.WAITING, TicketState.ASIDE)
 
 
 class TicketQueue(Protocol):
-    """What a wait needs of the pool."""
+    """The part of a spawner that a wait uses to reach the pool."""
 
-    async def attended(self, ticket: int) -> TicketView:
-        """The ticket when it has changed, or after a while."""
+    async def attend_ticket(self, ticket: int) -> TicketView:
+        """Return the ticket when it has changed, or after a while."""
 
-    async def asked(self, shape: str) -> TicketView:
-        """The ticket for another shape, granted in this step; the old one makes way.
+    async def request_shape(self, shape: str) -> TicketView:
+        """Request another shape, granted in this step, in place of the ticket.
 
         Raises:
             RefusedByBackend: it is not free (any more); the old ticket is as it was.
         """
 
-    async def still_waiting(self, ticket: TicketView) -> TicketView:
-        """The ticket, whose student said that they wait, or are back in the queue."""
+    async def confirm_waiting(self, ticket: TicketView) -> TicketView:
+        """Confirm that the student still waits, or returns to the queue."""
 
-    async def given_up(self, ticket: int) -> TicketView:
-        """The ticket, cancelled."""
+    async def cancel_ticket(self, ticket: int) -> TicketView:
+        """Cancel the ticket and return it."""
 
 
 @dataclass
 class _Change:
     shape: str
-    done: asyncio.Future[None] = field(
+    result: asyncio.Future[None] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
 
@@ -162,30 +162,30 @@ class Wait:
         self, queue: TicketQueue, say: Callable[[int, str], None], *, keeps_ticket: bool
     ) -> None:
         self.ticket: TicketView | None = None
-        self.kept: int | None = None
+        self.background_ticket: int | None = None
         self.interrupted: int | None = None
         self._queue, self._say, self._keeps_ticket = queue, say, keeps_ticket
         self._change: _Change | None = None
-        self._rung = asyncio.Event()
+        self._change_requested = asyncio.Event()
 
-    async def until_over(self, ticket: TicketView) -> TicketView | None:
+    async def wait_until_over(self, ticket: TicketView) -> TicketView | None:
         """Wait until the ticket waits no more; None: the student goes on without a GPU."""
-        found: TicketView | None = ticket
+        current: TicketView | None = ticket
         try:
-            while found is not None and found.state in WAITS:
-                self.ticket = found
-                event = queued(found)
+            while current is not None and current.state in WAITING_STATES:
+                self.ticket = current
+                event = queue_event(current)
                 self._say(event.pct, event.message)
-                found = await self._news(found)
+                current = await self._next_change(current)
         except asyncio.CancelledError:
             self.interrupted = self.ticket.id if self.ticket else None
             raise
         finally:
             self.ticket = None
             if self._change is not None:  # whoever chose something else meanwhile is told
-                self._change.done.set_exception(not_waiting())
+                self._change.result.set_exception(not_waiting_error())
                 self._change = None
-        return found
+        return current
 
     async def change_to(self, shape: str) -> None:
         """Go on with this shape: `CPU`, another one, the same (still waiting), or none.
@@ -195,64 +195,64 @@ class Wait:
             BackendError: the pool does not answer; it waits on.
         """
         if self.ticket is None or self._change is not None:
-            raise not_waiting()
+            raise not_waiting_error()
         self._change = change = _Change(shape)
-        self._rung.set()
-        await asyncio.shield(change.done)
+        self._change_requested.set()
+        await asyncio.shield(change.result)
 
-    async def _news(self, ticket: TicketView) -> TicketView | None:
-        """What comes first: news of the ticket, or another choice."""
-        attending = asyncio.ensure_future(self._queue.attended(ticket.id))
-        rung = asyncio.ensure_future(self._rung.wait())
+    async def _next_change(self, ticket: TicketView) -> TicketView | None:
+        """Return the ticket after its next change, or after the student's other choice."""
+        attending = asyncio.ensure_future(self._queue.attend_ticket(ticket.id))
+        rung = asyncio.ensure_future(self._change_requested.wait())
         try:
             await asyncio.wait({attending, rung}, return_when=asyncio.FIRST_COMPLETED)
-            return attending.result() if attending.done() else await self._grant(ticket)
+            return attending.result() if attending.done() else await self._apply_change(ticket)
         finally:
             for task in (attending, rung):
                 task.cancel()
             await asyncio.gather(attending, rung, return_exceptions=True)
 
-    async def _grant(self, ticket: TicketView) -> TicketView | None:
+    async def _apply_change(self, ticket: TicketView) -> TicketView | None:
         change, self._change = self._change, None
-        self._rung.clear()
+        self._change_requested.clear()
         assert change is not None
         try:
-            after = await self._after(change.shape, ticket)
+            after = await self._ticket_after(change.shape, ticket)
         except BackendError as error:
-            change.done.set_exception(error)
+            change.result.set_exception(error)
             return ticket
         except BaseException:  # the hub ends, the start is stopped, or it fails
-            change.done.set_exception(not_waiting())
+            change.result.set_exception(not_waiting_error())
             raise
-        change.done.set_result(None)
+        change.result.set_result(None)
         return after
 
-    async def _after(self, shape: str, ticket: TicketView) -> TicketView | None:
+    async def _ticket_after(self, shape: str, ticket: TicketView) -> TicketView | None:
         if is_cpu(shape) and self._keeps_ticket:
-            self.kept = ticket.id
+            self.background_ticket = ticket.id
             return None
         if shape == ticket.shape:
-            return await self._queue.still_waiting(ticket)
+            return await self._queue.confirm_waiting(ticket)
         if shape and not is_cpu(shape):
-            return await self._queue.asked(shape)
-        over = await self._queue.given_up(ticket.id)
+            return await self._queue.request_shape(shape)
+        over = await self._queue.cancel_ticket(ticket.id)
         if is_cpu(shape):
             return None
         return over.model_copy(update={"message": "You left the queue."})
 
 
-def not_waiting() -> RefusedByBackend:
-    """What is said to a choice that comes too late."""
+def not_waiting_error() -> RefusedByBackend:
+    """Return the refusal of a choice that comes too late."""
     return RefusedByBackend("not-waiting", "Your server is no longer waiting for a slice.", 409)
 
 
 def _size(slices: int, memory_mib: int) -> str:
     if not memory_mib:
         return f"{slices} slice{'s' * (slices > 1)}"
-    return f"{slices} × {in_gib(memory_mib)}" if slices > 1 else in_gib(memory_mib)
+    return f"{slices} × {format_gib(memory_mib)}" if slices > 1 else format_gib(memory_mib)
 
 
-def shown(
+def waiting_page_data(
     ticket: TicketView,
     alternatives: Sequence[ShapeOffer],
     *,
@@ -260,7 +260,7 @@ def shown(
     course: str,
     compute_slices: int,
 ) -> dict[str, Any]:
-    """What the waiting page is told; JSON.
+    """Return the data of the waiting page, as JSON.
 
     Args:
         ticket: how it stands.
@@ -277,7 +277,7 @@ def shown(
         "position": ticket.position,
         "which": ordinal(ticket.position) if ticket.position else "",
         "waiting": ticket.waiting,
-        "message": queued(ticket).message,
+        "message": queue_event(ticket).message,
         "range": range_in_words(ticket),
         "basis": ticket.estimate.basis if ticket.estimate else "",
         "asks": ticket.answer_by is not None,
@@ -285,11 +285,11 @@ def shown(
         "keeps_ticket": keeps_ticket,
         "alternatives": [
             {
-                "shape": one.shape,
-                "size": _size(one.slices, one.memory_mib),
-                "title": shape_title(one.shape, one.compute_slices),
-                "picture": gpu_picture(one.shape, one.compute_slices),
+                "shape": offer.shape,
+                "size": _size(offer.slices, offer.memory_mib),
+                "title": shape_title(offer.shape, offer.compute_slices),
+                "picture": gpu_picture(offer.shape, offer.compute_slices),
             }
-            for one in alternatives
+            for offer in alternatives
         ],
     }

@@ -138,14 +138,14 @@ class TestTokens:
         """A site that lets its servers read the names of groups, in one of three ways."""
 
         def add(c: Config) -> None:
-            more = ["users:activity!user", "access:servers!server", "list:groups"]
+            further_scopes = ["users:activity!user", "access:servers!server", "list:groups"]
             c.JupyterHub.load_roles = [{"name": "user", "scopes": ["self", "list:groups"]}]
             if request.param == "list":
-                c.Spawner.server_token_scopes = more
+                c.Spawner.server_token_scopes = further_scopes
             elif request.param == "callable":
-                c.Spawner.server_token_scopes = lambda _spawner: more
+                c.Spawner.server_token_scopes = lambda _spawner: further_scopes
             else:
-                c.JupyterHub.load_roles.append({"name": "server", "scopes": more})
+                c.JupyterHub.load_roles.append({"name": "server", "scopes": further_scopes})
 
         return add
 

@@ -138,13 +138,13 @@ async def test_a_deleted_user_holds_and_waits_for_nothing(
     """The account is gone with the first request, its servers, tickets and leases with it."""
     async with state(hub, lab, server) as gate:
         if state is stopping:  # the request comes before the server has stopped
-            in_time = hub_users.UserHandler._in_time
+            await_end = hub_users.UserHandler._await_end
 
             async def open_then_wait(*args: Any) -> None:
                 gate.opened.set()
-                await in_time(*args)
+                await await_end(*args)
 
-            monkeypatch.setattr(hub_users.UserHandler, "_in_time", open_then_wait)
+            monkeypatch.setattr(hub_users.UserHandler, "_await_end", open_then_wait)
         answer = await hub.ask_as_admin("DELETE", "api/users/ada")
         assert answer.status_code == 204, answer.text
         assert orm.User.find(hub.app.db, "ada") is None
@@ -250,14 +250,14 @@ async def test_a_spawner_that_knows_people_by_name_refuses_a_rename(
     """With its reason; what does not change the name is JupyterHub's business, as ever."""
     hub.user("ada")
     spawner = hub.spawner("ada")
-    monkeypatch.setattr(spawner, "why_not_renamed", lambda: "Stop the server first.", raising=False)
+    monkeypatch.setattr(spawner, "rename_refusal", lambda: "Stop the server first.")
     answer = await hub.ask_as_admin("PATCH", "api/users/ada", json={"name": "lovelace"})
     assert (answer.status_code, answer.json()["message"]) == (409, "Stop the server first.")
     assert orm.User.find(hub.app.db, "lovelace") is None
     for body, status in [({"admin": False}, 200), ([], 400)]:
         answer = await hub.ask_as_admin("PATCH", "api/users/ada", json=body)
         assert answer.status_code == status
-    monkeypatch.setattr(spawner, "why_not_renamed", lambda: "")
+    monkeypatch.setattr(spawner, "rename_refusal", lambda: "")
     await hub.rename("ada", "lovelace")
 
 

@@ -48,7 +48,7 @@ def sleeps() -> Any:
     return lambda: time.sleep(0.2)
 
 
-def signals_its_runner(how: str) -> Any:
+def signals_its_runner(signal_name: str) -> Any:
     """Signals the runner's program, two processes up, once something has been measured."""
     import os
     import signal
@@ -63,7 +63,7 @@ def signals_its_runner(how: str) -> Any:
         calls.append(1)
         time.sleep(0.05)
         if len(calls) == 30:
-            os.kill(runner, signal.Signals[how])
+            os.kill(runner, signal.Signals[signal_name])
 
     return work
 
@@ -89,9 +89,9 @@ class Desk:
     def __init__(self, lab: PoolLab, hub: Hub, env: Mapping[str, str]) -> None:
         self.lab, self.hub, self.env = lab, hub, env
 
-    async def calls(self, call: Any, *given: Any, **named: Any) -> Any:
+    async def calls(self, call: Any, *arguments: Any, **options: Any) -> Any:
         """A call of labkit, on a thread as a kernel is."""
-        return await asyncio.wait_for(asyncio.to_thread(call, *given, **named), LONG_S)
+        return await asyncio.wait_for(asyncio.to_thread(call, *arguments, **options), LONG_S)
 
 
 @pytest.fixture
@@ -133,7 +133,7 @@ async def test_measured_on_borrowed_slices(desk: Desk) -> None:
     assert len(first.samples_s) == len(again.samples_s) == 5 and first.setting == {"size": 16}
     assert "borrowed 1g.5gb (MIG-" in first.caption
     both = await desk.calls(labkit.measure, product, on=["2g.10gb", "3g.20gb"])
-    assert [one.borrowed.shape for one in both.values()] == ["2g.10gb", "3g.20gb"]
+    assert [record.borrowed.shape for record in both.values()] == ["2g.10gb", "3g.20gb"]
     assert desk.lab.lease_of("ada") is None
     place = await desk.calls(labkit.where)
     assert place.borrowed is not None and place.borrowed.shape == place.lends[0] == "1g.5gb"
@@ -142,9 +142,9 @@ async def test_measured_on_borrowed_slices(desk: Desk) -> None:
     assert len(pair.values) == 2
     assert pair.borrowed is not None and pair.borrowed.shape == "2x1g.5gb"
     assert len(pair.borrowed.slices) == 2
-    seen = pair.values[0]
-    assert not [name for name in seen if "TOKEN" in name or name.startswith("JUPYTERHUB")]
-    assert seen["HOME"] != os.environ["HOME"]
+    visible = pair.values[0]
+    assert not [name for name in visible if "TOKEN" in name or name.startswith("JUPYTERHUB")]
+    assert visible["HOME"] != os.environ["HOME"]
 
 
 @pytest.mark.long
@@ -162,8 +162,8 @@ async def test_copies_share_what_is_borrowed(desk: Desk) -> None:
         await desk.calls(_shared, product, Way.SLICES, copies=3)
 
 
-def _shared(*given: Any, **named: Any) -> Turns:
-    return asyncio.run(turns_async(*given, **named))
+def _shared(*arguments: Any, **options: Any) -> Turns:
+    return asyncio.run(turns_async(*arguments, **options))
 
 
 def _in_turns() -> Turns:
@@ -195,7 +195,7 @@ async def test_refused_before_anything_is_borrowed(desk: Desk) -> None:
 async def test_what_was_sampled_is_kept(desk: Desk) -> None:
     """A runner that dies in the middle: a sentence, the samples so far, and the slice goes back."""
     with pytest.raises(errors.NotBorrowed, match="ended without a word") as failed:
-        await desk.calls(labkit.measure, signals_its_runner, samples=500, how="SIGKILL")
+        await desk.calls(labkit.measure, signals_its_runner, samples=500, signal_name="SIGKILL")
     assert failed.value.kept is not None and failed.value.kept.samples_s
     await desk.lab.until_empty()
     assert (await desk.calls(labkit.measure, product)).samples_s
@@ -217,9 +217,9 @@ async def test_too_much_is_ended(desk: Desk) -> None:
 @pytest.mark.parametrize("hangs", [False, True])
 async def test_its_end_is_told(desk: Desk, hangs: bool) -> None:
     """The pool takes a lease back in the middle, by force if need be: why is read, samples kept."""
-    what = {"how": "SIGSTOP"} if hangs else {}
+    options = {"signal_name": "SIGSTOP"} if hangs else {}
     work = signals_its_runner if hangs else sleeps
-    measuring = asyncio.create_task(desk.calls(labkit.measure, work, samples=500, **what))
+    measuring = asyncio.create_task(desk.calls(labkit.measure, work, samples=500, **options))
     is_so_far = _stands_still if hangs else _runs
     await desk.lab.until(lambda: is_so_far(desk.lab), "the runner runs, or stands still")
     (lease,) = desk.lab.pool.leases.live("ada")
@@ -257,30 +257,30 @@ async def test_waits_in_the_queue_and_can_be_given_up(desk: Desk) -> None:
     """
     lab = desk.lab
     await desk.hub.start("bob", shape="7g.40gb")
-    told = asyncio.Event()
+    announced = asyncio.Event()
     loop = asyncio.get_running_loop()
 
     async def measure() -> None:
-        borrowed.waits.set(lambda words: loop.call_soon_threadsafe(told.set))
+        borrowed.waits.set(lambda text: loop.call_soon_threadsafe(announced.set))
         await labkit.measuring.measure.measure_async(product)
 
     measuring = asyncio.create_task(measure())
-    await asyncio.wait_for(told.wait(), LONG_S)
-    assert [one.purpose for one in lab.waiting()] == [Purpose.BORROW]
+    await asyncio.wait_for(announced.wait(), LONG_S)
+    assert [ticket.purpose for ticket in lab.waiting()] == [Purpose.BORROW]
     measuring.cancel()
     await lab.until(lambda: not lab.waiting(), "the place is given up")
     many = [
         asyncio.create_task(labkit.measuring.measure.measure_async(product))
-        for _ in range(borrower.MOST_AT_ONCE)
+        for _ in range(borrower.MAX_ORDERS)
     ]
-    mine = desk.hub.spawner("ada").borrower
-    await lab.until(lambda: len(mine._runs) == borrower.MOST_AT_ONCE, "all wait")
+    ada_borrower = desk.hub.spawner("ada").borrower
+    await lab.until(lambda: len(ada_borrower._runs) == borrower.MAX_ORDERS, "all wait")
     with pytest.raises(errors.NotBorrowed, match="wait already"):
         await desk.calls(labkit.measure, product)
     assert len(lab.waiting()) == 1
-    for one in many:
-        one.cancel()
-    await lab.until(lambda: not lab.waiting() and not mine._runs, "all are given up")
+    for task in many:
+        task.cancel()
+    await lab.until(lambda: not lab.waiting() and not ada_borrower._runs, "all are given up")
     await desk.hub.stop("bob")
 
 
@@ -295,13 +295,13 @@ async def test_lingers_unless_somebody_waits(desk: Desk, monkeypatch: pytest.Mon
 
 
 def _runs(lab: PoolLab) -> bool:
-    return any(one.attached_at is not None for one in lab.pool.leases.live("ada"))
+    return any(lease.attached_at is not None for lease in lab.pool.leases.live("ada"))
 
 
 def _stands_still(lab: PoolLab) -> bool:
-    holders = [one.holder for one in lab.pool.leases.live("ada")]
+    holders = [lease.holder for lease in lab.pool.leases.live("ada")]
     numbers = [int(holder.removeprefix("process:").split(",")[0]) for holder in holders if holder]
-    return any(psutil.Process(one).status() == psutil.STATUS_STOPPED for one in numbers)
+    return any(psutil.Process(pid).status() == psutil.STATUS_STOPPED for pid in numbers)
 
 
 @pytest.mark.long
@@ -310,18 +310,18 @@ async def test_a_panel_says_how_it_waits(desk: Desk, tmp_path: Path) -> None:
     await desk.hub.start("bob", shape="7g.40gb")
     step = timed_step("one", 1.0, product)
     experiment = Experiment("T-9", "A product", "How long?", "x", "y", (step,))
-    told = asyncio.Event()
+    announced = asyncio.Event()
 
     def look() -> None:
         if runner.message.startswith("1g.5gb: "):
-            told.set()
+            announced.set()
 
     runner = Runner(experiment, tmp_path, look)
     running = asyncio.create_task(runner.run(None, headless=True))
     try:
-        await asyncio.wait_for(told.wait(), 90)
+        await asyncio.wait_for(announced.wait(), 90)
         assert runner.is_waiting
         await desk.hub.stop("bob")
     finally:
-        found = await running
-    assert found.samples and not found.stopped and not runner.is_waiting
+        results = await running
+    assert results.samples and not results.stopped and not runner.is_waiting

@@ -35,8 +35,8 @@ async def test_a_students_server(hub: Hub, lab: PoolLab):
     assert server["started"] == lease.server_started
     headers = {"Authorization": f"token {environment['JUPYTERHUB_API_TOKEN']}"}
     scopes = (await hub.http.get("api/user", headers=headers)).json()["scopes"]
-    ours = [scope for scope in scopes if scope.startswith("custom:")]
-    assert ours == ["custom:miglab:lease!server=ada/"]
+    custom_scopes = [scope for scope in scopes if scope.startswith("custom:")]
+    assert custom_scopes == ["custom:miglab:lease!server=ada/"]
     await hub.stop("ada")
     await lab.until_empty()
     assert lab.pool.check_invariants() == []
@@ -56,10 +56,10 @@ async def test_a_server_that_is_not_made_in_time_gives_its_slice_back(hub: Hub, 
 async def test_who_asks_for_a_page_as_the_server_ends_comes_back_to_it(hub: Hub, lab: PoolLab):
     """From the pending page to the spawn page; not where the start had failed."""
     page = hub.app.tornado_settings["jinja2_env_sync"].get_template("not_running.html")
-    shown = {"user": hub.user("ada"), "server_name": "", "spawn_url": "/hub/spawn/ada"}
-    shown["static_url"] = lambda path, **_: path
-    assert 'location.replace("/hub/spawn/ada")' in page.render(shown)
-    assert "location.replace" not in page.render(shown, failed=True)
+    page_variables = {"user": hub.user("ada"), "server_name": "", "spawn_url": "/hub/spawn/ada"}
+    page_variables["static_url"] = lambda path, **_: path
+    assert 'location.replace("/hub/spawn/ada")' in page.render(page_variables)
+    assert "location.replace" not in page.render(page_variables, failed=True)
 
 
 async def test_an_address_without_a_page_leads_to_ones_server(hub: Hub, lab: PoolLab):
@@ -70,21 +70,21 @@ async def test_an_address_without_a_page_leads_to_ones_server(hub: Hub, lab: Poo
 
 
 @pytest.mark.parametrize(
-    ("by", "reason", "news"),
+    ("actor", "reason", "news"),
     [
         ("server:ada/", "released in JupyterLab", "You released your GPU slice"),
         ("instructor", "The lesson is over.", "The lesson is over."),
     ],
 )
 async def test_the_end_of_a_slice_is_told_to_its_student(
-    hub: Hub, lab: PoolLab, by: str, reason: str, news: str
+    hub: Hub, lab: PoolLab, actor: str, reason: str, news: str
 ):
     """On the next spawn page, and as what it was, until the next server starts."""
     await hub.start("ada", shape="1g.5gb")
-    lab.pool.leases.release(lab.held_by("ada").id, by=by, reason=reason)
+    lab.pool.leases.release(lab.held_by("ada").id, actor=actor, reason=reason)
     await hub.stop("ada")
     page = await hub.spawner("ada").render_spawn_page()
-    assert news in page and ("reclaimed" in page) is (by == "instructor")
+    assert news in page and ("reclaimed" in page) is (actor == "instructor")
     await hub.start("ada", shape="1g.5gb")
     await hub.stop("ada")
     assert 'miglab-news"' not in await hub.spawner("ada").render_spawn_page()
@@ -111,13 +111,13 @@ async def test_without_a_choice_the_courses_default_is_preselected(hub: Hub, lab
     assert await _preselected(hub, "ada") == "cpu"
 
 
-@pytest.mark.parametrize("says", [True, False])
-async def test_simulated_gpus_are_said_once(hub: Hub, lab: PoolLab, says: bool):
+@pytest.mark.parametrize("says_simulated", [True, False])
+async def test_simulated_gpus_are_said_once(hub: Hub, lab: PoolLab, says_simulated: bool):
     """The spawn page says that GPUs are simulated, unless the hub's announcement does."""
     spawner = hub.user("ada").spawner
-    spawner.says_simulated = says
+    spawner.says_simulated = says_simulated
     page = await spawner.render_spawn_page()
-    assert ("GPUs of this lab are simulated" in page) is says
+    assert ("GPUs of this lab are simulated" in page) is says_simulated
 
 
 async def test_the_second_waits_and_is_served(hub: Hub, lab: PoolLab):
@@ -128,11 +128,11 @@ async def test_the_second_waits_and_is_served(hub: Hub, lab: PoolLab):
     (before,) = lab.waiting()
     assert before.position == 1
     assert await hub.spawner("bo").poll() is None  # anything else would count as a dead server
-    said = hub.spawner("bo")._generate_progress()
-    async for event in said:
+    events = hub.spawner("bo")._generate_progress()
+    async for event in events:
         if "1st of 1 in the queue, waiting for 7g.40gb" in event["message"]:
             break
-    await said.aclose()
+    await events.aclose()
     await lab.stop()
     await lab.start()
     assert [ticket.id for ticket in lab.waiting()] == [before.id]
@@ -196,14 +196,20 @@ async def _preselected(hub: Hub, name: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("home_gib", "is_slow", "reason", "words"),
+    ("home_gib", "is_slow", "reason", "message"),
     [
         (1 / 1024, False, "home-too-large", "The largest: data (0.0 GiB)"),
         (1, True, "home-not-measured", "could not be measured in time"),
     ],
 )
 async def test_a_home_that_is_too_large_gets_no_slice(
-    hub: Hub, lab: PoolLab, tmp_path: Path, home_gib: float, is_slow: bool, reason: str, words: str
+    hub: Hub,
+    lab: PoolLab,
+    tmp_path: Path,
+    home_gib: float,
+    is_slow: bool,
+    reason: str,
+    message: str,
 ):
     """Nor one that takes too long to measure: refused before any wait; without a GPU it starts."""
     spawner = hub.user("ada").spawner
@@ -214,8 +220,8 @@ async def test_a_home_that_is_too_large_gets_no_slice(
     async def slow() -> None:
         """It took too long."""
 
-    spawner.home_use = slow if is_slow else spawner.home_use
+    spawner.measure_home = slow if is_slow else spawner.measure_home
     refused = await hub.refused("ada", shape="1g.5gb")
-    assert refused.reason == reason and words in refused.jupyterhub_message
+    assert refused.reason == reason and message in refused.jupyterhub_message
     assert not lab.waiting() and lab.lease_of("ada") is None
     assert "MIGLAB_LEASE" not in await hub.start("ada", shape="cpu")

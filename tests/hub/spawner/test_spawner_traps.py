@@ -55,8 +55,8 @@ async def test_trap_1_a_dead_server_gives_its_slice_back(hub: Hub, lab: PoolLab)
     assert len(now) == len(released) + 1
     after = user._new_spawner("")
     after.load_state(orm.User.find(hub.app.db, "ada").orm_spawners[""].state)
-    for one in (spawner, after):
-        assert "ended by signal 9" in await one.get_options_form()
+    for spawner_of_hub in (spawner, after):
+        assert "ended by signal 9" in await spawner_of_hub.get_options_form()
     await hub.start("ada", shape="cpu")
     assert "ended by signal 9" not in await hub.spawner("ada").get_options_form()
 
@@ -84,20 +84,20 @@ async def test_a_start_waits_until_the_hub_is_done_with_the_dead_server(
     """The proxy is slow when a server has died: the next start is not ended with the dead one."""
     dead = await killed(hub)
     pid = dead.pid
-    asked, answers, delete_user = asyncio.Event(), asyncio.Event(), hub.app.proxy.delete_user
+    is_asked, answers, delete_user = asyncio.Event(), asyncio.Event(), hub.app.proxy.delete_user
 
     async def slow(*names: Any) -> None:
-        asked.set()
+        is_asked.set()
         await answers.wait()
         await delete_user(*names)
 
     monkeypatch.setattr(hub.app.proxy, "delete_user", slow)
     noticed = asyncio.create_task(dead.poll_and_notify())
-    await asked.wait()
-    begun = asyncio.create_task(hub.begin("ada", shape="1g.5gb"))
+    await is_asked.wait()
+    start = asyncio.create_task(hub.begin("ada", shape="1g.5gb"))
     await lab.until(lambda: dead.pending, "the student starts again")
     answers.set()
-    assert (await begun).is_success
+    assert (await start).is_success
     await noticed
     await hub.settled("ada")
     assert hub.spawner("ada").ready
@@ -129,16 +129,16 @@ async def test_trap_3_an_old_server_that_outlived_its_end_is_ended_again(hub: Hu
     hub.spawner("ada").stop_polling()
     forgetful = user._new_spawner("")
     forgetful.load_state({})
-    end_holder, asked = forgetful.end_holder, []
+    end_holder, holders = forgetful.end_holder, []
 
     async def deaf_at_first(holder: str) -> None:
-        asked.append(holder)
-        if len(asked) > 1:
+        holders.append(holder)
+        if len(holders) > 1:
             await end_holder(holder)
 
     forgetful.end_holder = deaf_at_first
     async with asyncio.timeout(90):
-        await forgetful.settle_old()
+        await forgetful.end_earlier_servers()
     assert probe_process(lease.holder) is Liveness.GONE
 
 
@@ -244,8 +244,8 @@ async def test_trap_8_a_refusal_is_polite(hub: Hub, lab: PoolLab, caplog: pytest
     if jupyterhub.version_info >= (6,):
         assert not [record for record in caplog.records if record.exc_info]
         assert hub.app.tornado_settings.get("failure_count", 0) == 0
-    shown, _ = format_exception(refused, only_jupyterhub=True)
-    assert shown == refused.message
+    message, _ = format_exception(refused, only_jupyterhub=True)
+    assert message == refused.message
 
 
 async def test_trap_8_a_silent_pool_is_said_in_words(hub: Hub, lab: PoolLab):

@@ -44,11 +44,11 @@ def _waits(hub: Hub, server: str = "") -> bool:
 
 
 async def waiting(
-    hub: Hub, method: str = "GET", who: str = "ada", server: str = "", **kwargs: Any
+    hub: Hub, method: str = "GET", user: str = "ada", server: str = "", **kwargs: Any
 ) -> httpx.Response:
     """What the waiting page of ada's server asks."""
     answer: httpx.Response = await hub.ask(
-        who, method, f"api/miglab/waiting/ada/{server}", **kwargs
+        user, method, f"api/miglab/waiting/ada/{server}", **kwargs
     )
     return answer
 
@@ -65,12 +65,12 @@ async def choose(hub: Hub, shape: str, server: str = "") -> httpx.Response:
     return await waiting(hub, "POST", server=server, json={"shape": shape})
 
 
-async def move(hub: Hub, server: str = "", **asked: str) -> httpx.Response:
+async def move(hub: Hub, server: str = "", **choice: str) -> httpx.Response:
     """What the server extension asks, by the server's own token."""
     spawner = hub.spawner("ada", server)
     headers = {"Authorization": f"token {spawner.api_token}"}
     answer: httpx.Response = await hub.http.post(
-        f"api/miglab/move/ada/{server}", headers=headers, json=asked
+        f"api/miglab/move/ada/{server}", headers=headers, json=choice
     )
     return answer
 
@@ -101,13 +101,16 @@ async def test_the_page_says_which_alternatives_are_free(hub: Hub, lab: PoolLab)
     await line_up(hub, lab)
     view = (await waiting(hub)).json()
     assert (view["shape"], view["keeps_ticket"]) == ("7g.40gb", True)
-    assert [(one["shape"], one["size"], one["title"]) for one in view["alternatives"][:2]] == [
+    assert [
+        (alternative["shape"], alternative["size"], alternative["title"])
+        for alternative in view["alternatives"][:2]
+    ] == [
         ("1g.5gb", "4.75 GiB", "Small: 1/7 of a GPU, 5 GB"),
         ("2x1g.5gb", "2 × 4.75 GiB", "2 × small: 1/7 of a GPU, 5 GB each"),
     ]
     assert (view["which"], view["waiting"], view["title"]) == ("1st", 1, "Whole GPU: 40 GB")
     assert view["picture"].count('fill="currentColor"') == 7
-    assert (await waiting(hub, who="bo")).status_code == 403
+    assert (await waiting(hub, user="bo")).status_code == 403
     assert (await waiting(hub, "POST", "bo", json={"shape": ""})).status_code == 403
     assert (await hub.ask("bo", "GET", "api/miglab/waiting/bo/")).json() is None
     assert (await hub.http.get("api/miglab/waiting/ada/")).status_code == 403
@@ -119,22 +122,22 @@ async def test_the_ticket_is_attended_until_the_server_can(
     """While a server without a GPU is being made, which may take longer than a place is kept."""
     ticket = await line_up(hub, lab)
     spawner = hub.spawner("ada")
-    made, prepare = asyncio.Event(), spawner.prepare
+    is_prepared, prepare = asyncio.Event(), spawner.prepare
 
     async def slow() -> None:
-        await made.wait()
+        await is_prepared.wait()
         await prepare()
 
     monkeypatch.setattr(spawner, "prepare", slow)
     monkeypatch.setattr(mixin, "ATTEND_S", 0.05)
     await choose(hub, "cpu")
     lab.way.calls.clear()
-    asked = ("GET", f"/api/tickets/{ticket.id}")
-    await lab.until(lambda: asked in lab.way.calls, "the ticket is attended")
-    made.set()
+    ticket_request = ("GET", f"/api/tickets/{ticket.id}")
+    await lab.until(lambda: ticket_request in lab.way.calls, "the ticket is attended")
+    is_prepared.set()
     await hub.settled("ada")
     assert (await hub.environment("ada"))["MIGLAB_SHAPE"] == "cpu"
-    assert [one.id for one in lab.waiting()] == [ticket.id]
+    assert [waiting_ticket.id for waiting_ticket in lab.waiting()] == [ticket.id]
 
 
 @pytest.mark.parametrize("server", ["", "lab2"])
@@ -143,7 +146,7 @@ async def test_one_click_moves_to_the_slice(hub: Hub, lab: PoolLab, server: str)
     ticket = await on_cpu(hub, lab, server)
     without = await hub.environment("ada", server)
     assert without["MIGLAB_SHAPE"] == "cpu" and "MIGLAB_LEASE" not in without
-    assert [one.id for one in lab.waiting()] == [ticket.id]
+    assert [waiting_ticket.id for waiting_ticket in lab.waiting()] == [ticket.id]
     options = hub.spawner("ada", server).user_options
     assert options["shape"] == "7g.40gb"  # still what is wanted
     options["colour"] = "blue"
@@ -231,7 +234,7 @@ async def test_nobody_else_moves_it_and_two_clicks_are_one_move(
     assert _state(lab) is TicketState.OFFERED
     monkeypatch.setattr(hub_pages, "ANSWER_FIRST_S", 1.0)
     answers = await asyncio.gather(move(hub), move(hub))
-    assert [one.status_code for one in answers] == [202, 202]
+    assert [answer.status_code for answer in answers] == [202, 202]
     assert len(hub_pages._moves) == 1
     assert answers[0].json() == answers[1].json()
     assert (await moved(hub))["MIGLAB_SHAPE"] == "7g.40gb"
@@ -258,7 +261,7 @@ async def test_a_ticket_that_outlived_its_start_is_found_again(hub: Hub, lab: Po
     assert 'value="7g.40gb" required checked' in page
     await hub.begin("ada", shape="7g.40gb")
     await lab.until(lambda: _waits(hub), "ada waits on")
-    assert [one.id for one in lab.waiting()] == [ticket.id]
+    assert [waiting_ticket.id for waiting_ticket in lab.waiting()] == [ticket.id]
 
 
 async def test_another_shape_that_is_free(hub: Hub, lab: PoolLab, monkeypatch: pytest.MonkeyPatch):
@@ -267,10 +270,10 @@ async def test_another_shape_that_is_free(hub: Hub, lab: PoolLab, monkeypatch: p
     The pool's answer, which is lost here, is the same when it is asked again.
     """
     await line_up(hub, lab)
-    request, answers = PoolClient.request, []
+    send_request, answers = PoolClient.request, []
 
-    async def lossy(pool: PoolClient, asked: TicketRequest) -> TicketView:
-        answers.append(await request(pool, asked))
+    async def lossy(pool: PoolClient, request: TicketRequest) -> TicketView:
+        answers.append(await send_request(pool, request))
         if len(answers) == 1:
             raise BackendUnreachable("the answer is lost")
         return answers[-1]
@@ -290,9 +293,13 @@ async def test_what_cannot_be_chosen(hub: Hub, lab: PoolLab):
         assert (await waiting(hub, "POST", json=body)).status_code == 400
     answer = await choose(hub, "full")
     assert (answer.status_code, answer.json()["reason"]) == (403, "shape-not-offered")
-    assert "3g.20gb" in [one["shape"] for one in (await waiting(hub)).json()["alternatives"]]
-    taken = lab.pool.tickets.request(TicketRequest(user="cy", course="everyone", shape="3g.20gb"))
-    lab.pool.staff.put_in_front(taken.id, "Exam.", "person:ina")
+    assert "3g.20gb" in [
+        alternative["shape"] for alternative in (await waiting(hub)).json()["alternatives"]
+    ]
+    cys_ticket = lab.pool.tickets.request(
+        TicketRequest(user="cy", course="everyone", shape="3g.20gb")
+    )
+    lab.pool.staff.put_in_front(cys_ticket.id, "Exam.", "person:ina")
     await lab.until(lambda: lab.pool.leases.of_server("cy", ""), "cy has it")
     answer = await choose(hub, "3g.20gb")
     assert (answer.status_code, answer.json()) == (
@@ -302,7 +309,9 @@ async def test_what_cannot_be_chosen(hub: Hub, lab: PoolLab):
             "message": "3g.20gb is no longer free. You keep your position in the queue.",
         },
     )
-    assert [(one.id, one.position) for one in lab.waiting()] == [(ticket.id, 1)]
+    assert [(waiting_ticket.id, waiting_ticket.position) for waiting_ticket in lab.waiting()] == [
+        (ticket.id, 1)
+    ]
     assert _waits(hub)
     assert hub.spawner("ada").user_options["shape"] == "7g.40gb"
 
@@ -332,7 +341,7 @@ async def test_a_pool_that_restarts_just_then(hub: Hub, lab: PoolLab):
     assert (answer.status_code, answer.json()["reason"]) == (503, "pool-unreachable")
     await lab.start()
     await lab.until(lambda: lab.waiting(), "the ticket is there")
-    assert [one.id for one in lab.waiting()] == [ticket.id]
+    assert [waiting_ticket.id for waiting_ticket in lab.waiting()] == [ticket.id]
     assert (await choose(hub, "cpu")).status_code == 202
     await hub.settled("ada")
 

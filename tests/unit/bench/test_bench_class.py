@@ -62,9 +62,9 @@ def test_the_plan_follows_from_the_seed() -> None:
 
 def test_the_practical_has_a_slice_each() -> None:
     """Its students come on top of the others, as many as slices are reserved, at its hour."""
-    found = [plan for plan in plans(Day(), 25, 1) if plan.course == PRACTICAL]
-    assert len(found) == reserved(Day(), 25) == 3
-    for plan in found:
+    practical_plans = [plan for plan in plans(Day(), 25, 1) if plan.course == PRACTICAL]
+    assert len(practical_plans) == reserved(Day(), 25) == 3
+    for plan in practical_plans:
         (session,) = plan.sessions
         assert 11 * HOUR_S <= session.at <= 11.1 * HOUR_S
         assert session.until == 13 * HOUR_S
@@ -92,7 +92,9 @@ def test_shares_are_met() -> None:
     stop = sum(session.stops for session in sessions) / len(sessions)
     assert stop == pytest.approx(0.2, abs=0.04)
     assert len(evening) / 1500 == pytest.approx(0.7, abs=0.04)
-    assert sum(one.run_s > 0 for one in evening) / len(evening) == pytest.approx(0.2, abs=0.04)
+    assert sum(session.run_s > 0 for session in evening) / len(evening) == pytest.approx(
+        0.2, abs=0.04
+    )
 
 
 # -- the day --------------------------------------------------------------------------------------
@@ -108,12 +110,12 @@ def test_ours_serves_more_than_no_reclaim(day: dict[str, DayFigures]) -> None:
 
     Without reclaim nobody's server ends but by its student, so nothing is ever run again.
     """
-    ours, none = day["miglab"], day["none"]
-    assert ours.useful_slice_hours > none.useful_slice_hours
-    assert ours.wait_p95_s < none.wait_p95_s
-    assert ours.never_served < none.never_served
-    assert (ours.ended > 0, ours.unjust_reclaims) == (True, 0)
-    assert (none.ended, none.interrupted, none.redone_slice_hours) == (0, 0, 0.0)
+    miglab, no_reclaim = day["miglab"], day["none"]
+    assert miglab.useful_slice_hours > no_reclaim.useful_slice_hours
+    assert miglab.wait_p95_s < no_reclaim.wait_p95_s
+    assert miglab.never_served < no_reclaim.never_served
+    assert (miglab.ended > 0, miglab.unjust_reclaims) == (True, 0)
+    assert (no_reclaim.ended, no_reclaim.interrupted, no_reclaim.redone_slice_hours) == (0, 0, 0.0)
 
 
 def test_borrowing_serves_more(day: dict[str, DayFigures]) -> None:
@@ -121,13 +123,13 @@ def test_borrowing_serves_more(day: dict[str, DayFigures]) -> None:
 
     Every student of the practical has a slice within two minutes, borrowed or leased.
     """
-    ours, lent = day["miglab"], day["borrow"]
-    assert (ours.reserved_kept, lent.reserved_kept) == (1, 1)
-    assert lent.useful_slice_hours > ours.useful_slice_hours
-    assert lent.held_slice_hours < ours.held_slice_hours
-    assert lent.wait_p95_s < ours.wait_p95_s
-    assert lent.needs > ours.needs
-    assert lent.redone_slice_hours > 0
+    leasing, borrowing = day["miglab"], day["borrow"]
+    assert (leasing.reserved_kept, borrowing.reserved_kept) == (1, 1)
+    assert borrowing.useful_slice_hours > leasing.useful_slice_hours
+    assert borrowing.held_slice_hours < leasing.held_slice_hours
+    assert borrowing.wait_p95_s < leasing.wait_p95_s
+    assert borrowing.needs > leasing.needs
+    assert borrowing.redone_slice_hours > 0
 
 
 @pytest.mark.parametrize("policy", DayPolicy)
@@ -144,9 +146,11 @@ def test_the_books_balance(day: dict[str, DayFigures], policy: str) -> None:
 def test_enough_gpus_make_all_equal() -> None:
     """Where nobody waits, no policy serves more than another could."""
     rich = dataclasses.replace(SMALL, students_per_gpu=1.0, ends_h=12.5, lunch_share=0.0)
-    ours, none = (run(DayCase(rich, 3, policy, 1)) for policy in (DayPolicy.MIGLAB, DayPolicy.NONE))
-    assert ours.wait_p95_s == none.wait_p95_s < 10  # a start
-    assert ours.useful_slice_hours == none.useful_slice_hours
+    miglab, no_reclaim = (
+        run(DayCase(rich, 3, policy, 1)) for policy in (DayPolicy.MIGLAB, DayPolicy.NONE)
+    )
+    assert miglab.wait_p95_s == no_reclaim.wait_p95_s < 10  # a start
+    assert miglab.useful_slice_hours == no_reclaim.useful_slice_hours
 
 
 # -- a student whose server is taken --------------------------------------------------------------
@@ -167,7 +171,7 @@ def test_a_cell_that_was_cut_off_counts_for_nothing() -> None:
     student.cut_off(130)
     assert student.tally.useful_s == 100
     assert (student.tally.unjust, student.tally.interrupted) == (1, 1)
-    assert [(one.s, one.is_again) for one in student._phases] == [(20, True), (60, False)]
+    assert [(phase.s, phase.is_again) for phase in student._phases] == [(20, True), (60, False)]
 
 
 def test_between_cells_a_reclaim_is_not_unjust_but_costs() -> None:
@@ -253,7 +257,7 @@ def test_a_cell_past_the_longest_borrow_is_lost() -> None:
 
 
 @pytest.mark.parametrize(
-    ("what", "is_culled"),
+    ("server_state", "is_culled"),
     [
         ({}, True),
         ({"is_open": True}, False),
@@ -263,10 +267,10 @@ def test_a_cell_past_the_longest_borrow_is_lost() -> None:
         ({"is_open": True, "closes_at": 2000.0}, False),
     ],
 )
-def test_the_culler_goes_by_last_activity(what: dict[str, object], is_culled: bool) -> None:
+def test_the_culler_goes_by_last_activity(server_state: dict[str, object], is_culled: bool) -> None:
     """A page or a message keeps a server for an hour; a run that prints nothing does not."""
     server = DayServer(1, ("MIG-1",), 0, last_activity_at=0, touched_at=0, is_open=False)
-    for name, value in what.items():
+    for name, value in server_state.items():
         setattr(server, name, value)
     student = DayStudent(Plan("ann", "1g.5gb", ()), Day())
     student.server = server
@@ -279,8 +283,8 @@ def test_the_culler_looks_every_half_hour() -> None:
     """Between two looks nothing ends."""
     server = DayServer(1, ("MIG-1",), 0, last_activity_at=0, touched_at=0, is_open=False)
     culler, lab = Culler(Day()), cast(Any, None)
-    found = [bool(culler.ends(at, lab, [server])) for at in (1800, 3570, 3600, 3700, 5400)]
-    assert found == [False, False, True, False, True]
+    was_culled = [bool(culler.ends(at, lab, [server])) for at in (1800, 3570, 3600, 3700, 5400)]
+    assert was_culled == [False, False, True, False, True]
 
 
 # -- figures --------------------------------------------------------------------------------------
@@ -306,7 +310,7 @@ def test_assumptions_can_be_changed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "text", "named"),
+    ("option", "text", "wrong_part"),
     [
         ("--policy", "lend", "lend"),
         ("--set", "stop_shar=1", "stop_shar"),
@@ -321,11 +325,11 @@ def test_assumptions_can_be_changed() -> None:
         ("--set", 'profiles=["1g.6gb","1g.5gb","1g.5gb","1g.5gb","1g.5gb","1g.5gb"]', "1g.6gb"),
     ],
 )
-def test_a_wrong_policy_or_assumption_is_named(option: str, text: str, named: str) -> None:
+def test_a_wrong_policy_or_assumption_is_named(option: str, text: str, wrong_part: str) -> None:
     """The command says which, and exits 2."""
     result = CliRunner().invoke(app, ["class", option, text])
     assert result.exit_code == 2
-    assert named in result.output
+    assert wrong_part in result.output
 
 
 def test_json_rows() -> None:
@@ -333,8 +337,8 @@ def test_json_rows() -> None:
     short = [f"--set={text}" for text in ("begins_h=9.5", "ends_h=10.5", "step_s=30")]
     result = CliRunner().invoke(app, ["class", "--json", "--students", "2", *short])
     assert result.exit_code == 0, result.output
-    said = json.loads(result.stdout)
-    assert [row["policy"] for row in said["rows"]] == list(DayPolicy)
-    assert all(row.keys() == ROW for row in said["rows"])
-    assert said["assumptions"]["step_s"] == 30
-    assert len(said["costs"]) == 4
+    output = json.loads(result.stdout)
+    assert [row["policy"] for row in output["rows"]] == list(DayPolicy)
+    assert all(row.keys() == ROW for row in output["rows"])
+    assert output["assumptions"]["step_s"] == 30
+    assert len(output["costs"]) == 4

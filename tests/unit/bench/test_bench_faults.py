@@ -19,7 +19,7 @@ from miglab_hub import lab_secrets
 from miglab_hub.settings.lab_toml import load
 from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.ledger.rows import TicketRow
-from miglab_pool.ledger.tables import inspect
+from miglab_pool.ledger.tables import check_file
 from miglab_pool.reclaim.policy import KEPT
 
 WAITING = TicketRow(1, "ada", "", "vision", "1g.5gb", "1g.5gb", TicketState.WAITING, 1.0, 1.0)
@@ -27,9 +27,9 @@ WAITING = TicketRow(1, "ada", "", "vision", "1g.5gb", "1g.5gb", TicketState.WAIT
 
 def test_kinds_are_drawn_evenly_and_by_the_seed() -> None:
     """Each round has every kind once; the same seed draws the same."""
-    drawn = order_of(7, tuple(KINDS), 3 * len(KINDS))
-    assert all(drawn.count(kind) == 3 for kind in KINDS)
-    assert drawn == order_of(7, tuple(KINDS), 3 * len(KINDS)) != order_of(8, tuple(KINDS), 33)
+    kinds = order_of(7, tuple(KINDS), 3 * len(KINDS))
+    assert all(kinds.count(kind) == 3 for kind in KINDS)
+    assert kinds == order_of(7, tuple(KINDS), 3 * len(KINDS)) != order_of(8, tuple(KINDS), 33)
     assert len(order_of(7, tuple(KINDS), 5)) == 5
 
 
@@ -47,10 +47,10 @@ def test_the_summary_counts_and_says_what_did_not_hold() -> None:
         "pool killed": KindResult(2, ["fault 1, pool killed: two on one slice"], [1.0, 3.0]),
         "upgrade": KindResult(),
     }
-    found = summary(results, recovery_p95_s=p95)
-    assert (found["faults"], found["breaches"]) == (2, 1)
-    assert found["said"] == ["fault 1, pool killed: two on one slice"]
-    rows = found["rows"]
+    totals = summary(results, recovery_p95_s=p95)
+    assert (totals["faults"], totals["breaches"]) == (2, 1)
+    assert totals["said"] == ["fault 1, pool killed: two on one slice"]
+    rows = totals["rows"]
     assert isinstance(rows, list)
     assert rows[0]["recovery_p95_s"] == 2.9  # no longer than the longest
     assert rows[1] == {"kind": "upgrade", "faults": 0, "breaches": 0, "recovery_p95_s": 0}
@@ -65,7 +65,7 @@ SILENT = "[W JupyterHub user:1160] zoe's server never showed up at http://x/ "
 STOPPED = "[W JupyterHub app:3125] zoe appears to have stopped while the Hub was down"
 
 
-def said(file: Path, *lines: str) -> HubLog:
+def log_with(file: Path, *lines: str) -> HubLog:
     """What a hub said whose log has these lines."""
     file.write_text("".join(f"{line}\n" for line in lines))
     log = HubLog(file)
@@ -74,7 +74,7 @@ def said(file: Path, *lines: str) -> HubLog:
 
 
 @pytest.mark.parametrize(
-    ("words", "is_ready", "is_given_up"),
+    ("later_lines", "is_ready", "is_given_up"),
     [
         ((), False, False),
         ((READY,), True, False),
@@ -88,11 +88,11 @@ def said(file: Path, *lines: str) -> HubLog:
     ],
 )
 def test_the_hubs_log_says_which_servers_ran(
-    tmp_path: Path, words: tuple[str, ...], is_ready: bool, is_given_up: bool
+    tmp_path: Path, later_lines: tuple[str, ...], is_ready: bool, is_given_up: bool
 ) -> None:
     """Each start that was answered counts; only the hub's own words give one up."""
-    began = (MAKES % ("zoe", HOLDER), STARTS % ("zoe", HOLDER, 7))
-    log = said(tmp_path / "hub.log", *began, *words)
+    start_lines = (MAKES % ("zoe", HOLDER), STARTS % ("zoe", HOLDER, 7))
+    log = log_with(tmp_path / "hub.log", *start_lines, *later_lines)
     assert log.started == {HOLDER: AnsweredStart("zoe", 7)}
     assert (HOLDER in log.ready, HOLDER in log.given_up) == (is_ready, is_given_up)
     assert log.must_know(HOLDER) != is_given_up
@@ -103,20 +103,20 @@ def test_the_hubs_log_says_which_servers_ran(
 def test_a_start_that_a_killed_hub_gives_up_is_the_newest(tmp_path: Path) -> None:
     """It came back before the engine had answered it; the server before that one is not meant."""
     newer = f"container:{'b' * 64}"
-    words = (MAKES % ("zoe", HOLDER), STARTS % ("zoe", HOLDER, 7), MAKES % ("zoe", newer), SILENT)
-    log = said(tmp_path / "hub.log", *words)
+    lines = (MAKES % ("zoe", HOLDER), STARTS % ("zoe", HOLDER, 7), MAKES % ("zoe", newer), SILENT)
+    log = log_with(tmp_path / "hub.log", *lines)
     assert (log.given_up, list(log.started)) == ({newer}, [HOLDER])
 
 
 def test_half_a_line_waits_for_its_end(tmp_path: Path) -> None:
     """What the hub is still writing is read with the next look."""
     file = tmp_path / "hub.log"
-    log = said(file, "The hub starts.")
+    log = log_with(file, "The hub starts.")
     line = STARTS % ("zoe", HOLDER, 7)
     for part in (line[:-20], line[-20:] + "\n"):
         assert not log.started
-        with file.open("a") as more:
-            more.write(part)
+        with file.open("a") as appending:
+            appending.write(part)
         log.read()
     assert list(log.started) == [HOLDER]
 
@@ -133,11 +133,11 @@ def test_an_aged_ledger_is_upgraded_with_all_that_it_held(tmp_path: Path) -> Non
     settings = load(lab_toml(tmp_path), {})
     ledger = Ledger(settings.ledger)
     with ledger.write(1.0, durable=True) as tx:
-        tx.put(WAITING, by="ada", reason="asked")
+        tx.put(WAITING, cause="ada", reason="asked")
     identity, history = ledger.identity, ledger.history()
     ledger.close()
     LabDatabases(settings, tmp_path).age_ledger()
-    assert inspect(settings.ledger) == OLDER
+    assert check_file(settings.ledger) == OLDER
     ledger = Ledger(settings.ledger)
     assert ledger.state.tickets == {1: WAITING}
     assert (ledger.identity, ledger.history()) == (identity, history)
@@ -150,7 +150,7 @@ class LabThatRemembers:
     def __init__(self, folder: Path, reason: str) -> None:
         self.settings = load(lab_toml(folder), {})
         lab_secrets.make_all(self.settings)
-        self.hub_log = said(folder / "hub.log", STARTS % ("student0", HOLDER, 7))
+        self.hub_log = log_with(folder / "hub.log", STARTS % ("student0", HOLDER, 7))
         self._lease = {"holder": HOLDER, "reason": reason}
 
     def must_ask(self, path: str) -> Any:
@@ -199,7 +199,7 @@ LEASE = {"holder": HOLDER, "uuids": ["MIG-1"]}
 
 
 @pytest.mark.parametrize(
-    ("seen", "found"),
+    ("observed", "expected"),
     [
         ({}, []),
         ({"servers": [SERVER, OTHER]}, ["2 servers run on slice MIG-1", "no lease is its"]),
@@ -209,19 +209,19 @@ LEASE = {"holder": HOLDER, "uuids": ["MIG-1"]}
         ({"notes": ["zoe 0"]}, ["of zoe's notes 1 are lost"]),
     ],
 )
-def test_what_does_not_hold_is_said(seen: dict[str, Any], found: list[str]) -> None:
+def test_what_does_not_hold_is_said(observed: dict[str, Any], expected: list[str]) -> None:
     """Each breach in words, by what engine, GPUs and ledger show."""
-    servers = {one.holder: one for one in seen.get("servers", [SERVER])}
-    said = {"/leases": seen.get("leases", [LEASE]), "/invariants": []}
-    slices = [{"uuid": uuid} for uuid in seen.get("slices", ["MIG-1"])]
+    servers = {server.holder: server for server in observed.get("servers", [SERVER])}
+    answers = {"/leases": observed.get("leases", [LEASE]), "/invariants": []}
+    slices = [{"uuid": uuid} for uuid in observed.get("slices", ["MIG-1"])]
     view = {"gpus": [{"slices": slices}]}
     lesson: Any = SimpleNamespace(
         servers=SimpleNamespace(all=lambda: servers, notes=lambda user: []),
-        lab=SimpleNamespace(must_get=said.get, machine=SimpleNamespace(view=lambda: view)),
-        students=[SimpleNamespace(name="zoe", written=seen.get("notes", []))],
+        lab=SimpleNamespace(must_get=answers.get, machine=SimpleNamespace(view=lambda: view)),
+        students=[SimpleNamespace(name="zoe", written=observed.get("notes", []))],
         ends_unannounced=list,
         without_words=[],
     )
-    told = breaches(lesson, is_ledger_older=False)
-    assert len(told) == len(found)
-    assert all(words in one for words, one in zip(found, told, strict=True))
+    found_breaches = breaches(lesson, is_ledger_older=False)
+    assert len(found_breaches) == len(expected)
+    assert all(part in breach for part, breach in zip(expected, found_breaches, strict=True))

@@ -18,19 +18,19 @@ def ratios(monkeypatch):
 
 def test_json_and_a_table_hold_the_medians(ratios):
     """One object, one number a comparison; for people each comparison in a row."""
-    said = CliRunner().invoke(app, ["labkit", "--json", "--count", "12"])
-    assert json.loads(said.output) == {"ratios": {"copy 1 GiB": 1.0, "blocks": 12}}
-    said = CliRunner().invoke(app, ["labkit"])
-    assert "copy 1 GiB" in said.output
-    assert "1.0000" in said.output
+    result = CliRunner().invoke(app, ["labkit", "--json", "--count", "12"])
+    assert json.loads(result.output) == {"ratios": {"copy 1 GiB": 1.0, "blocks": 12}}
+    result = CliRunner().invoke(app, ["labkit"])
+    assert "copy 1 GiB" in result.output
+    assert "1.0000" in result.output
 
 
 def test_without_torch_it_says_what_to_install(monkeypatch):
     """Exit status 2 and one sentence."""
     monkeypatch.setitem(sys.modules, "torch", None)
-    said = CliRunner().invoke(app, ["labkit"])
-    assert said.exit_code == 2
-    assert "pip install ./notebooks[torch]" in said.output
+    result = CliRunner().invoke(app, ["labkit"])
+    assert result.exit_code == 2
+    assert "pip install ./notebooks[torch]" in result.output
 
 
 def test_fewer_than_ten_blocks_are_refused():

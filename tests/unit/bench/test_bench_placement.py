@@ -46,9 +46,11 @@ def test_the_same_seed_draws_the_same_arrivals() -> None:
 @pytest.mark.parametrize(("mix", "rho"), list(itertools.product(MIXES, LOADS)))
 def test_load_is_what_was_asked(mix: str, rho: float) -> None:
     """Memory slices asked per mean lifetime, over the memory slices there are, is ρ."""
-    came = arrivals(A100, mix, rho, 0)
-    asked = sum(A100.by_name[arrival.profile].size * arrival.lifetime for arrival in came)
-    assert asked / came[-1].at / 64 == pytest.approx(rho, rel=0.05)
+    stream = arrivals(A100, mix, rho, 0)
+    slice_lifetimes = sum(
+        A100.by_name[arrival.profile].size * arrival.lifetime for arrival in stream
+    )
+    assert slice_lifetimes / stream[-1].at / 64 == pytest.approx(rho, rel=0.05)
 
 
 def test_mixes_are_distributions() -> None:
@@ -59,13 +61,13 @@ def test_mixes_are_distributions() -> None:
 
 def test_ours_accepts_most_slices_and_spreading_least(teach: dict[str, PolicyMeans]) -> None:
     """On the teaching mix, weighted by slices; repack bounds all; worst-fit is last, plain too."""
-    ours, worst = teach["miglab"].accepted_weighted, teach["worst-fit"]
-    others = set(teach) - {"miglab", "repack"}
-    assert all(teach[name].accepted_weighted <= ours for name in others)
-    assert ours < teach["repack"].accepted_weighted
-    rest = [row for name, row in teach.items() if name != "worst-fit"]
-    assert all(worst.accepted < row.accepted for row in rest)
-    assert all(worst.accepted_weighted < row.accepted_weighted for row in rest)
+    miglab_accepted, worst = teach["miglab"].accepted_weighted, teach["worst-fit"]
+    bounded_policies = set(teach) - {"miglab", "repack"}
+    assert all(teach[name].accepted_weighted <= miglab_accepted for name in bounded_policies)
+    assert miglab_accepted < teach["repack"].accepted_weighted
+    other_rows = [row for name, row in teach.items() if name != "worst-fit"]
+    assert all(worst.accepted < row.accepted for row in other_rows)
+    assert all(worst.accepted_weighted < row.accepted_weighted for row in other_rows)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -78,25 +80,25 @@ def test_more_load_is_accepted_less(policy: str) -> None:
 @pytest.mark.parametrize("policy", POLICIES)
 def test_an_empty_lab_refuses_nothing(policy: str) -> None:
     """With next to no load everything is accepted, so nothing leaks at release."""
-    came = arrivals(A100, "bimodal", 0.8, 0, count=3)
-    assert simulate(A100, policy, came, warm_up=0) == (1.0, 1.0)
+    stream = arrivals(A100, "bimodal", 0.8, 0, count=3)
+    assert simulate(A100, policy, stream, warm_up=0) == (1.0, 1.0)
     lab = POLICIES[policy](A100, 1)
     for _ in range(20):
-        held = lab.take("7g.40gb")
-        assert held is not None
+        allocation = lab.take("7g.40gb")
+        assert allocation is not None
         assert lab.take("1g.5gb") is None
-        lab.give_back(held)
+        lab.give_back(allocation)
 
 
 def test_ours_keeps_slices_warm_and_remakes_them() -> None:
     """What is given back stays warm: reused as it is, or recut for another shape."""
     lab = MiglabPacking(A100, 1)
-    held = lab.take("3g.20gb")
-    assert held is not None
-    lab.give_back(held)
-    assert lab._gpus[0].warm == (held[1],)
+    allocation = lab.take("3g.20gb")
+    assert allocation is not None
+    lab.give_back(allocation)
+    assert lab._gpus[0].warm == (allocation[1],)
     again = lab.take("3g.20gb")
-    assert again == held
+    assert again == allocation
     lab.give_back(again)
     lab.take("7g.40gb")
     assert lab._gpus[0].warm == ()
@@ -117,7 +119,7 @@ def test_jobs_do_not_change_the_figures() -> None:
 def measured(monkeypatch: pytest.MonkeyPatch) -> list[PolicyMeans]:
     """A machine that has been measured already, under every policy, mix and load."""
     every = itertools.product(POLICIES, MIXES, LOADS)
-    rows = [PolicyMeans(*one, 0.9, 0.8) for one in every]
+    rows = [PolicyMeans(*combination, 0.9, 0.8) for combination in every]
     monkeypatch.setattr(placement, "compare", lambda geometry, jobs: rows)
     return rows
 

@@ -9,7 +9,7 @@ from miglab_bench.harness.results import p95, ratio_of
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs", "median", "low", "high"),
+    ("ours_s", "theirs_s", "median", "low", "high"),
     [
         ([1.0, 2.0, 3.0], [1.0, 2.0, 3.0], 1.0, 1.0, 1.0),  # no doubt about it
         ([1.1, 4.4, 2.2, 9.9], [1.0, 4.0, 2.0, 9.0], 1.1, 1.1, 1.1),  # a round slowed both alike
@@ -17,12 +17,12 @@ from miglab_bench.harness.results import p95, ratio_of
     ],
 )
 def test_disturbances_do_not_show(
-    ours: list[float], theirs: list[float], median: float, low: float, high: float
+    ours_s: list[float], theirs_s: list[float], median: float, low: float, high: float
 ):
     """Neither those of a whole round, nor of one round; the samples are redrawn by one seed."""
-    ratio = ratio_of(ours, theirs)
+    ratio = ratio_of(ours_s, theirs_s)
     assert (ratio.median, ratio.low, ratio.high) == pytest.approx((median, low, high))
-    assert ratio_of(ours, theirs) == ratio
+    assert ratio_of(ours_s, theirs_s) == ratio
 
 
 def test_the_interval_holds_the_truth_and_shrinks():
@@ -30,8 +30,8 @@ def test_the_interval_holds_the_truth_and_shrinks():
     rng = random.Random(1)
 
     def measured(rounds: int):
-        ours = [1.05 * rng.gauss(1, 0.1) for _ in range(rounds)]
-        return ratio_of(ours, [1.0] * rounds)
+        ours_s = [1.05 * rng.gauss(1, 0.1) for _ in range(rounds)]
+        return ratio_of(ours_s, [1.0] * rounds)
 
     few, many = measured(25), measured(400)
     assert few.low < 1.05 < few.high
@@ -39,11 +39,11 @@ def test_the_interval_holds_the_truth_and_shrinks():
     assert (many.high - many.low) < 0.5 * (few.high - few.low)
 
 
-@pytest.mark.parametrize(("ours", "theirs"), [([], []), ([1.0], [1.0]), ([1.0, 2.0], [1.0])])
-def test_too_few_or_unequal_rounds_are_refused(ours: list[float], theirs: list[float]):
+@pytest.mark.parametrize(("ours_s", "theirs_s"), [([], []), ([1.0], [1.0]), ([1.0, 2.0], [1.0])])
+def test_too_few_or_unequal_rounds_are_refused(ours_s: list[float], theirs_s: list[float]):
     """No interval from one round, and no rounds without a partner."""
     with pytest.raises(ValueError, match=r"two|shorter"):
-        ratio_of(ours, theirs)
+        ratio_of(ours_s, theirs_s)
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def measured(monkeypatch: pytest.MonkeyPatch, tmp_path) -> list[Round]:
     rounds = list(ROUNDS)
 
     async def samples(settings, count: int, *names: list[str]) -> list[tuple[float, ...]]:
-        return [astuple(each) for each in rounds]
+        return [astuple(round_) for round_ in rounds]
 
     monkeypatch.setattr(spawn, "prepared_lab", lambda **_: contextlib.nullcontext(load(file, {})))
     monkeypatch.setattr(spawn, "running_pool", lambda settings: contextlib.nullcontext())
@@ -41,25 +41,25 @@ def measured(monkeypatch: pytest.MonkeyPatch, tmp_path) -> list[Round]:
 
 def test_json_holds_ratio_interval_and_samples(measured):
     """One object: the median of the rounds' ratios, its interval, and every round."""
-    said = json.loads(CliRunner().invoke(app, ["spawn", "--json"]).output)
-    assert said["ratio"]["median"] == pytest.approx(1.03)
-    assert said["ratio"]["low"] <= 1.03 <= said["ratio"]["high"]
-    assert said["bound"] == 1.05
-    assert said["stop_ratio"]["median"] == pytest.approx(0.5)
-    assert said["at_once"] == 1
-    assert said["rounds"] == [asdict(each) for each in ROUNDS]
-    assert "3 rounds" in said["how"]
-    one = CliRunner().invoke(app, ["spawn", "--rounds", "1"])
-    assert one.exit_code == 2, "there is no interval from one"
+    report = json.loads(CliRunner().invoke(app, ["spawn", "--json"]).output)
+    assert report["ratio"]["median"] == pytest.approx(1.03)
+    assert report["ratio"]["low"] <= 1.03 <= report["ratio"]["high"]
+    assert report["bound"] == 1.05
+    assert report["stop_ratio"]["median"] == pytest.approx(0.5)
+    assert report["at_once"] == 1
+    assert report["rounds"] == [asdict(round_) for round_ in ROUNDS]
+    assert "3 rounds" in report["how"]
+    single_round = CliRunner().invoke(app, ["spawn", "--rounds", "1"])
+    assert single_round.exit_code == 2, "there is no interval from one"
 
 
 @pytest.mark.parametrize(("slower", "verdict"), [(1.0, "1.05 holds"), (1.1, "DOES NOT HOLD")])
 def test_people_read_whether_the_bound_holds(measured, slower: float, verdict: str):
     """A sentence with the ratio and the verdict."""
-    measured[:] = [replace(each, ours_s=slower * each.ours_s) for each in measured]
-    said = " ".join(CliRunner().invoke(app, ["spawn"]).output.split())
-    assert f"{slower * 1.03:.3f}" in said
-    assert verdict in said
+    measured[:] = [replace(round_, ours_s=slower * round_.ours_s) for round_ in measured]
+    output = " ".join(CliRunner().invoke(app, ["spawn"]).output.split())
+    assert f"{slower * 1.03:.3f}" in output
+    assert verdict in output
 
 
 def test_without_an_engine_it_says_so(monkeypatch, tmp_path, capsys):
@@ -89,10 +89,10 @@ def test_both_containers_are_alike(tmp_path):
     config = Config()
     configure(config, settings)
     traits = both_spawners.plain_traits(config, ("MIG-1",))
-    ours = config.MIGDockerSpawner
+    docker_config = config.MIGDockerSpawner
     for name in both_spawners.SAME:
-        assert traits[name] == ours[name]
+        assert traits[name] == docker_config[name]
     assert traits["remove"] is True
-    assert traits["volumes"] == {ours.home_volume: both_spawners.HOME}
+    assert traits["volumes"] == {docker_config.home_volume: both_spawners.HOME}
     (request,) = traits["extra_host_config"]["device_requests"]
     assert request["device_ids"] == ["MIG-1"]

@@ -50,19 +50,19 @@ def test_the_stopwatch_times_the_hub_alone() -> None:
     student = Visitor(URL, "ada", "secret", way)
     student.page("/hub/login")
     student.page("/user/ada/")
-    ((what, seconds),) = student.times.requests
-    assert what == "GET /hub/login"
+    ((request, seconds),) = student.times.requests
+    assert request == "GET /hub/login"
     assert seconds >= 0
 
 
 def hub_that_says(*events: dict[str, object], server: int = 200) -> httpx.MockTransport:
     """A hub that lets everybody in, whose progress says these things, and that ends servers."""
-    said = "".join(f"data: {json.dumps(event)}\n\n" for event in events)
+    progress_stream = "".join(f"data: {json.dumps(event)}\n\n" for event in events)
 
     def answer(request: httpx.Request) -> httpx.Response:
         path = request.url.path
         if path.endswith("/progress"):
-            return httpx.Response(200, text=said)
+            return httpx.Response(200, text=progress_stream)
         if path.startswith("/hub/api/users"):
             return httpx.Response(200, json={"servers": {}})
         if path == "/user/ada/":
@@ -74,7 +74,7 @@ def hub_that_says(*events: dict[str, object], server: int = 200) -> httpx.MockTr
     return httpx.MockTransport(answer)
 
 
-def visited(way: httpx.MockTransport) -> Visitor:
+def visitor_who_came(way: httpx.MockTransport) -> Visitor:
     """A student who has come."""
     student = Visitor(URL, "ada", "secret", way)
     student.come("1g.5gb")
@@ -83,10 +83,10 @@ def visited(way: httpx.MockTransport) -> Visitor:
 
 def test_a_visit_is_timed_from_an_open_server_until_the_hub_has_none() -> None:
     """Signed in, asked, listened, opened: a time, and no complaint. Who got a server ends it."""
-    student = visited(hub_that_says({"progress": 0, "message": "asked"}, {"ready": True}))
+    student = visitor_who_came(hub_that_says({"progress": 0, "message": "asked"}, {"ready": True}))
     assert student.times.failure == ""
     assert student.times.start_s is not None
-    assert [what for what, _ in student.times.requests] == [
+    assert [request for request, _ in student.times.requests] == [
         "GET /hub/login",
         "POST /hub/login",
         "GET /hub/spawn",
@@ -97,7 +97,7 @@ def test_a_visit_is_timed_from_an_open_server_until_the_hub_has_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("way", "why"),
+    ("way", "cause"),
     [
         (hub_that_says({"failed": True, "message": "no room"}), "no room"),
         (hub_that_says({"progress": 50}), "ended without a server"),
@@ -105,12 +105,12 @@ def test_a_visit_is_timed_from_an_open_server_until_the_hub_has_none() -> None:
         (httpx.MockTransport(lambda _: httpx.Response(500)), "could not sign in"),
     ],
 )
-def test_a_failed_spawn_says_why(way: httpx.MockTransport, why: str) -> None:
+def test_a_failed_spawn_says_why(way: httpx.MockTransport, cause: str) -> None:
     """A refusal, a silent end, a server that does not answer, a hub that errs: no success."""
-    student = visited(way)
+    student = visitor_who_came(way)
     student.go()  # there is nothing to end
     assert (student.times.start_s, student.times.stop_s) == (None, None)
-    assert why in student.times.failure
+    assert cause in student.times.failure
 
 
 def test_a_row_counts_failures_and_takes_percentiles() -> None:
@@ -154,27 +154,27 @@ def test_the_smallest_server(
         client.sendall(request_.encode())
         client.shutdown(socket.SHUT_WR)
         student_server.answer_connection(connection)
-        said = client.recv(100_000).decode()
-    assert said.partition(" ")[2].startswith(status) and body in said
-    assert not status or "X-JupyterHub-Version: 6.1\r\n" in said
-    kept = [file.read_text() for file in tmp_path.iterdir()]
-    assert kept == (["one\n"] if request_.endswith("one") else [])
+        response = client.recv(100_000).decode()
+    assert response.partition(" ")[2].startswith(status) and body in response
+    assert not status or "X-JupyterHub-Version: 6.1\r\n" in response
+    notes = [file.read_text() for file in tmp_path.iterdir()]
+    assert notes == (["one\n"] if request_.endswith("one") else [])
 
 
 def test_json_for_machines_and_a_table_for_people(monkeypatch: pytest.MonkeyPatch) -> None:
     """A row for each class: the three of the design, or the one that was asked for; and reasons."""
     sizes: list[int] = []
 
-    def measure(students: int, *more: Any) -> list[storm.StormRow]:
+    def measure(students: int, *arguments: Any) -> list[storm.StormRow]:
         sizes.append(students)
-        more[-1].add("no slice today")
+        arguments[-1].add("no slice today")
         return [ROW]
 
     monkeypatch.setattr(storm, "measure", measure)
-    said = json.loads(CliRunner().invoke(app, ["storm", "--json"]).output)
-    assert len(said["rows"]) == 3
-    assert said["rows"][0]["start_p50_s"] == 2.0
-    assert said["reasons"] == ["no slice today"]
+    report = json.loads(CliRunner().invoke(app, ["storm", "--json"]).output)
+    assert len(report["rows"]) == 3
+    assert report["rows"][0]["start_p50_s"] == 2.0
+    assert report["reasons"] == ["no slice today"]
     table = CliRunner().invoke(app, ["storm", "--students", "7"]).output
     assert sizes == [50, 200, 440, 7]
     assert "no slice today" in table

@@ -26,15 +26,23 @@ MOMENTS = {
 @pytest.mark.parametrize("now", MOMENTS.values(), ids=MOMENTS.keys())
 def test_the_class_of_the_check_takes_place_now(now: datetime) -> None:
     """At any time of day it has begun in this minute, lasts an hour, and is kept a while yet."""
-    asked = class_now(now)
-    starts, ends = (datetime.strptime(t, "%H:%M").time() for t in (asked.from_time, asked.to_time))
-    today = day_of(now.timestamp(), asked.tz)
-    rule = Schedule(mask_of(asked.weekdays), today, asked.until, starts, ends, asked.tz)
-    found = occurrence(rule, today)
-    assert found is not None
-    assert timedelta(0) <= now - datetime.fromtimestamp(found.starts_at, UTC) < timedelta(minutes=1)
-    assert found.ends_at - found.starts_at == LASTS.total_seconds()
-    assert found.starts_at + asked.grace_s - now.timestamp() == pytest.approx(GRACE_S)
+    reservation = class_now(now)
+    starts, ends = (
+        datetime.strptime(t, "%H:%M").time() for t in (reservation.from_time, reservation.to_time)
+    )
+    today = day_of(now.timestamp(), reservation.tz)
+    rule = Schedule(
+        mask_of(reservation.weekdays), today, reservation.until, starts, ends, reservation.tz
+    )
+    class_hour = occurrence(rule, today)
+    assert class_hour is not None
+    assert (
+        timedelta(0)
+        <= now - datetime.fromtimestamp(class_hour.starts_at, UTC)
+        < timedelta(minutes=1)
+    )
+    assert class_hour.ends_at - class_hour.starts_at == LASTS.total_seconds()
+    assert class_hour.starts_at + reservation.grace_s - now.timestamp() == pytest.approx(GRACE_S)
 
 
 def test_the_report_says_how_long_each_step_took(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,7 +65,7 @@ def test_the_report_says_how_long_each_step_took(monkeypatch: pytest.MonkeyPatch
 def test_who_waited_longer_than_told(waited_s: float, late: int) -> None:
     """By the upper end of what was said first; who was told nothing waited for nothing."""
     estimate = WaitEstimate(low_s=5, likely_s=10, high_s=30, basis="")
-    told = TicketView(
+    ticket = TicketView(
         id=4, user="ada", server="", course="c", shape="1g.5gb", state=TicketState.WAITING,
         created_at=100.0, estimate=estimate,
     )  # fmt: skip
@@ -66,4 +74,4 @@ def test_who_waited_longer_than_told(waited_s: float, late: int) -> None:
         state=LeaseState.RUNNING, granted_at=100.0 + waited_s, purpose=Purpose.BORROW,
     )  # fmt: skip
     at_once = lease.model_copy(update={"id": 2, "ticket": 5})
-    assert len(waited_longer([lease, at_once], {4: told})) == late
+    assert len(waited_longer([lease, at_once], {4: ticket})) == late

@@ -20,7 +20,7 @@ except processes.NoFreePorts:
 """
 
 
-def another(only: int, **environment: str) -> str:
+def ports_of_another_process(only: int, **environment: str) -> str:
     """What another process is given of one port."""
     command = [sys.executable, "-c", ANOTHER, str(only)]
     return subprocess.check_output(command, text=True, env=os.environ | environment).strip()
@@ -32,5 +32,7 @@ def test_two_that_look_before_either_listens(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(processes, "PORT_RANGE", [only])
     with pytest.raises(processes.NoFreePorts):
         processes.free_ports(1)
-    assert another(only) == "none"
-    assert another(only, TMPDIR=str(tmp_path)) == str(only), "nobody has been given any there"
+    assert ports_of_another_process(only) == "none"
+    assert ports_of_another_process(only, TMPDIR=str(tmp_path)) == str(only), (
+        "nobody has been given any there"
+    )

@@ -13,7 +13,7 @@ LONG = "import pytest\n@pytest.mark.long\ndef test_it():\n    pass\n"
 
 
 @pytest.mark.parametrize(
-    ("hub", "unit", "args", "status", "says"),
+    ("hub", "unit", "args", "status", "outcome"),
     [
         (BAD, GOOD, [], 1, "1 failed, 1 passed"),
         (GOOD, LONG, ["-W", "ignore"], 0, "1 passed, 1 deselected"),
@@ -27,7 +27,7 @@ def test_all_files(
     unit: str,
     args: list[str],
     status: int,
-    says: str,
+    outcome: str,
 ) -> None:
     """In several processes or, with pytest's own words, in one; the long ones are left out."""
     monkeypatch.setattr(run_tests, "checkout", lambda: tmp_path)
@@ -37,9 +37,9 @@ def test_all_files(
         (tmp_path / "tests" / folder).mkdir(parents=True)
         (tmp_path / "tests" / folder / f"test_{folder}.py").write_text(text)
     assert run_tests.run_tests(args, everything=False) == status
-    said = capfd.readouterr().out
-    assert says in said and "--all" in said
-    assert ("in here" in said) == bool(status)
+    output = capfd.readouterr().out
+    assert outcome in output and "--all" in output
+    assert ("in here" in output) == bool(status)
 
 
 def test_one_by_one() -> None:
@@ -55,8 +55,8 @@ def test_a_failure_shows_what_ran_before_the_page(tmp_path: Path) -> None:
     try:
         raise AssertionError(f"not visible\n\nAria snapshot:\n- {'b' * 9}")
     except AssertionError:
-        said = pytest.ExceptionInfo.from_current().getrepr()
-    report = pytest.TestReport("", ("", 0, ""), {}, "failed", said, "call")
+        error_text = pytest.ExceptionInfo.from_current().getrepr()
+    report = pytest.TestReport("", ("", 0, ""), {}, "failed", error_text, "call")
     with logs_below(tmp_path):
         report.sections += log_ends()
     page_last(report)

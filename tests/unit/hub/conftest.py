@@ -73,7 +73,7 @@ class Service:
     """
 
     def __init__(self) -> None:
-        self.asked: list[tuple[str, str, Any]] = []
+        self.requests: list[tuple[str, str, Any]] = []
         self.refuses = False
         self.clients: list[httpx.Client] = []
         pool = pool_of(slice_view(1, 0, "alice"), slice_view(2, 4))
@@ -88,17 +88,17 @@ class Service:
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         path = request.url.raw_path.decode().removeprefix("/services/pool/api")
-        self.asked.append((request.method, path, json.loads(request.content or "null")))
+        self.requests.append((request.method, path, json.loads(request.content or "null")))
         self.token = request.headers["authorization"]
         if self.refuses:
             return httpx.Response(403, json={"reason": "forbidden", "message": "Not yours."})
         plain = path.partition("?")[0]
-        known = (f"{request.method} {plain}", path, plain, f"/{plain.split('/')[1]}/")
-        answer = next(self.answers[one] for one in known if one in self.answers)
+        patterns = (f"{request.method} {plain}", path, plain, f"/{plain.split('/')[1]}/")
+        answer = next(self.answers[pattern] for pattern in patterns if pattern in self.answers)
         answer = next(answer) if isinstance(answer, Iterator) else answer
         if not isinstance(answer, httpx.Response):
             answer = httpx.Response(200, content=to_json(answer))
-        self.said = answer.content
+        self.last_answer = answer.content
         return answer
 
 
@@ -169,10 +169,12 @@ def used_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
         orm.User.find(hub, "ada").new_api_token(note="for my script")
         hub.get_bind().dispose()
     with closing(Ledger(settings.ledger)) as ledger, ledger.write(1.0, durable=True) as tx:
-        tx.put(replace(TICKET, state="waiting"), by="spawner")
-        tx.put(TICKET, by="server:ada/", reason="ada: enough")
-        tx.put(replace(TICKET, id=2, user="bob", message="ada is his name as well"), by="spawner")
-        tx.put(MESSAGE, by="person:instructor")
+        tx.put(replace(TICKET, state="waiting"), cause="spawner")
+        tx.put(TICKET, cause="server:ada/", reason="ada: enough")
+        tx.put(
+            replace(TICKET, id=2, user="bob", message="ada is his name as well"), cause="spawner"
+        )
+        tx.put(MESSAGE, cause="person:instructor")
         tx.record(replace(TICKET, id=2, user="bob"), "person:ada", "moved by person:ada", "next")
         tx.record(replace(TICKET, id=2, user="bob"), "person:adaline", "no ada here", "next")
     return folder
@@ -185,21 +187,21 @@ def lab_with(folder: Path, toml: str) -> Settings:
     return load(file, {})
 
 
-def invoked(lab: Path, *words: str, stdin: str = "") -> Result:
+def invoke(lab: Path, *arguments: str, stdin: str = "") -> Result:
     """How a command of `miglab pool` ended."""
-    return CliRunner().invoke(pool.app, ["--config", str(lab), *words], input=stdin)
+    return CliRunner().invoke(pool.app, ["--config", str(lab), *arguments], input=stdin)
 
 
-def run(lab: Path, *words: str) -> str:
+def run(lab: Path, *arguments: str) -> str:
     """What a command that succeeds prints."""
-    result = invoked(lab, *words)
+    result = invoke(lab, *arguments)
     assert result.exit_code == 0, result.output
     return result.stdout
 
 
-def ended(*words: str) -> object:
+def exit_status(*arguments: str) -> object:
     """The exit status of `miglab`, which prints as in a shell."""
     with pytest.MonkeyPatch.context() as shell, pytest.raises(SystemExit) as end:
-        shell.setattr(sys, "argv", ["miglab", *words])
+        shell.setattr(sys, "argv", ["miglab", *arguments])
         cli.main()
     return end.value.code

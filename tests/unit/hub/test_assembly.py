@@ -13,19 +13,19 @@ from miglab_pool.http.connection_limits import bind
 from .conftest import LAB, lab_with
 
 
-def says(capsys: pytest.CaptureFixture[str], lab: Path) -> str:
+def refusal_to_start(capsys: pytest.CaptureFixture[str], lab: Path) -> str:
     """Start the service, which must refuse; returns its one line."""
     assert main(["--config", str(lab)]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("miglab-pool: ") and "Traceback" not in said
-    return said
+    stderr = capsys.readouterr().err
+    assert stderr.startswith("miglab-pool: ") and "Traceback" not in stderr
+    return stderr
 
 
 def test_a_damaged_ledger(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One line, and the ledger stays as it is."""
     ledger = load(lab, {}).ledger
     ledger.write_bytes(b"not a ledger at all" * 1000)
-    assert "ledger" in says(capsys, lab)
+    assert "ledger" in refusal_to_start(capsys, lab)
     assert ledger.read_bytes() == b"not a ledger at all" * 1000
 
 
@@ -34,8 +34,8 @@ def test_a_port_in_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     port = free_ports()
     lab = lab_with(tmp_path, LAB.replace("9000", str(port)))
     with bind("127.0.0.1", port + 3, "x"):
-        said = says(capsys, lab.file)
-    assert f"127.0.0.1:{port + 3}" in said and "lab.port" in said
+        refusal = refusal_to_start(capsys, lab.file)
+    assert f"127.0.0.1:{port + 3}" in refusal and "lab.port" in refusal
     assert not lab.ledger.exists()
 
 

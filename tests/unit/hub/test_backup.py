@@ -34,18 +34,20 @@ def people(database: Path) -> list[str]:
 def test_all_of_it_comes_back(used: Settings, tmp_path: Path) -> None:
     """What changed since is gone from its place, lies aside, and the rest is as it was."""
     archive = tmp_path / "copy.tar"
-    made = make_backup(used, archive)
+    backup = make_backup(used, archive)
     assert archive.stat().st_mode & 0o777 == 0o600
-    before = {name: (used.state / name).read_bytes() for name in made.files if "sqlite" not in name}
+    before = {
+        name: (used.state / name).read_bytes() for name in backup.files if "sqlite" not in name
+    }
     with closing(sqlite3.connect(used.hub_database)) as hub:
         hub.execute("UPDATE users SET name = 'cy' WHERE name = 'ada'")
         hub.commit()
         used.pool_secret.write_text("another")
-        done = restore_backup(used, archive)  # cy may still lie in a log beside the database
+        restored = restore_backup(used, archive)  # cy may still lie in a log beside the database
     assert people(used.hub_database) == ["ada", "bob"]
     assert {name: (used.state / name).read_bytes() for name in before} == before
-    assert (done.aside / "pool.secret").read_text() == "another"
-    assert people(done.aside / used.hub_database.name) == ["bob", "cy"]
+    assert (restored.aside / "pool.secret").read_text() == "another"
+    assert people(restored.aside / used.hub_database.name) == ["bob", "cy"]
     assert not list(used.state.glob("restoring-*"))
     Ledger(used.ledger).close()
 
@@ -53,10 +55,10 @@ def test_all_of_it_comes_back(used: Settings, tmp_path: Path) -> None:
 def test_both_databases_are_of_one_moment(used: Settings, tmp_path: Path) -> None:
     """While each number is written to the ledger and then to the hub, no copy is ahead."""
     over = threading.Event()
-    begun = threading.Event()
+    is_writing = threading.Event()
     for file in (used.ledger, used.hub_database):
-        with closing(sqlite3.connect(file)) as made:
-            made.execute("CREATE TABLE ticks (n INTEGER)")
+        with closing(sqlite3.connect(file)) as database:
+            database.execute("CREATE TABLE ticks (n INTEGER)")
 
     def write() -> None:
         with (
@@ -64,16 +66,16 @@ def test_both_databases_are_of_one_moment(used: Settings, tmp_path: Path) -> Non
             closing(sqlite3.connect(used.hub_database, timeout=30)) as then,
         ):
             for number in count():
-                for one in (first, then):
-                    one.execute("INSERT INTO ticks VALUES (?)", (number,))
-                    one.commit()
-                begun.set()
+                for database in (first, then):
+                    database.execute("INSERT INTO ticks VALUES (?)", (number,))
+                    database.commit()
+                is_writing.set()
                 if over.is_set():
                     return
 
     writer = threading.Thread(target=write)
     writer.start()
-    begun.wait()
+    is_writing.wait()
     try:
         for place in range(5):
             make_backup(used, tmp_path / f"{place}.tar")
@@ -92,8 +94,8 @@ def test_both_databases_are_of_one_moment(used: Settings, tmp_path: Path) -> Non
 def ticks(file: Path) -> int:
     """How many numbers a copy has."""
     with closing(sqlite3.connect(file)) as copy:
-        found: int = copy.execute("SELECT count(*) FROM ticks").fetchone()[0]
-        return found
+        written_numbers: int = copy.execute("SELECT count(*) FROM ticks").fetchone()[0]
+        return written_numbers
 
 
 def test_nothing_is_restored_while_the_lab_runs(used: Settings, tmp_path: Path) -> None:
@@ -111,14 +113,16 @@ def test_nothing_is_restored_while_the_lab_runs(used: Settings, tmp_path: Path) 
     assert not list(used.state.glob("before-restore-*"))
 
 
-@pytest.mark.parametrize("how", ["cut", "changed", "of another lab", "with a stranger", "upwards"])
+@pytest.mark.parametrize(
+    "damage", ["cut", "changed", "of another lab", "with a stranger", "upwards"]
+)
 def test_what_is_not_a_whole_backup_changes_nothing(
-    used: Settings, tmp_path: Path, how: str
+    used: Settings, tmp_path: Path, damage: str
 ) -> None:
     """Each is refused before anything is moved."""
     archive = tmp_path / "copy.tar"
     make_backup(used, archive)
-    spoil(archive, tmp_path / "spoilt", how)
+    spoil(archive, tmp_path / "spoilt", damage)
     with pytest.raises(StartError, match=r"not a backup|damaged|of the lab|no part of"):
         restore_backup(used, archive)
     assert people(used.hub_database) == ["ada", "bob"]
@@ -135,25 +139,25 @@ def test_what_is_no_file_or_no_backup_is_said_in_a_sentence(used: Settings, tmp_
         make_backup(used, tmp_path / "nowhere" / "copy.tar")
 
 
-def spoil(archive: Path, folder: Path, how: str) -> None:
+def spoil(archive: Path, folder: Path, damage: str) -> None:
     """Make a backup one that cannot be used."""
-    if how == "cut":
+    if damage == "cut":
         os.truncate(archive, 2000)
         return
     with tarfile.open(archive) as packed:
         packed.extractall(folder, filter="data")
     manifest = json.loads((folder / MANIFEST).read_text())
-    if how == "changed":
+    if damage == "changed":
         (folder / "pool.secret").write_text("another")
-    elif how == "of another lab":
+    elif damage == "of another lab":
         manifest["lab"] = "elsewhere"
-    elif how == "with a stranger":
+    elif damage == "with a stranger":
         shutil.copy(folder / "pool.secret", folder / "authorized_keys")
         manifest["files"]["authorized_keys"] = manifest["files"]["pool.secret"]
     (folder / MANIFEST).write_text(json.dumps(manifest))
     with tarfile.open(archive, "w") as packed:
         packed.add(folder, "")
-        if how == "upwards":
+        if damage == "upwards":
             packed.add(folder / "pool.secret", "../pool.secret")
 
 
@@ -167,9 +171,9 @@ def test_before_an_upgrade_all_of_it_is_kept(
         ledger.execute("UPDATE alembic_version SET version_num = '0012'")
         ledger.commit()
     _keep_backup(used)
-    (kept,) = used.backups.iterdir()
-    assert f"before-{VERSION}" in kept.name
-    with tarfile.open(kept) as archive:
+    (archive_kept,) = used.backups.iterdir()
+    assert f"before-{VERSION}" in archive_kept.name
+    with tarfile.open(archive_kept) as archive:
         assert {"ledger.sqlite", "jupyterhub.sqlite", "pool.secret"} <= set(archive.getnames())
 
 
@@ -177,12 +181,16 @@ def test_the_commands_say_what_they_did(used: Settings, tmp_path: Path) -> None:
     """`miglab backup` and `miglab restore`."""
     config = ["--config", str(used.file)]
     archive = str(tmp_path / "copy.tar")
-    made = CliRunner().invoke(cli.app, ["backup", archive, *config])
-    assert made.exit_code == 0 and "jupyterhub.sqlite" in made.output
+    backup = CliRunner().invoke(cli.app, ["backup", archive, *config])
+    assert backup.exit_code == 0 and "jupyterhub.sqlite" in backup.output
     again = CliRunner().invoke(cli.app, ["backup", archive, *config])
     assert isinstance(again.exception, StartError) and "exists" in str(again.exception)
-    done = CliRunner().invoke(cli.app, ["restore", archive, *config])
-    assert done.exit_code == 0 and "left alone" in done.output and "live leases" in done.output
+    restored = CliRunner().invoke(cli.app, ["restore", archive, *config])
+    assert (
+        restored.exit_code == 0
+        and "left alone" in restored.output
+        and "live leases" in restored.output
+    )
 
 
 def test_on_slurm_the_record_of_usage_is_kept_and_there_is_no_engine(

@@ -15,7 +15,7 @@ from miglab_hub import pool_api
 from miglab_hub.errors import RefusedError
 from miglab_hub.settings.lab_toml import Settings
 
-from .conftest import REASONED, Service, invoked, run
+from .conftest import REASONED, Service, invoke, run
 
 HOSTILE = "[red]\x1b[2Jeve[/nonsense]"
 DEFUSED = "[red]?[2Jeve[/nonsense]"
@@ -58,7 +58,7 @@ def more_answers(service: Service) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "asked"),
+    ("command", "calls"),
     [
         ("leases", [("GET", "/leases", None)]),
         ("leases --user a&b", [("GET", "/leases?user=a%26b", None)]),
@@ -108,11 +108,13 @@ def more_answers(service: Service) -> None:
          [("GET", "/audit?by=a%26b&course=ml&everything=true&limit=5", None)]),
     ],
 )  # fmt: skip
-def test_what_each_command_asks(service: Service, lab: Path, words: str, asked: list[Any]) -> None:
+def test_what_each_command_asks(
+    service: Service, lab: Path, command: str, calls: list[Any]
+) -> None:
     """One call of the API (and one for a GPU's index), in a form that the service can read."""
-    run(lab, *words.split())
-    assert service.asked == asked
-    method, path, body = asked[-1]
+    run(lab, *command.split())
+    assert service.requests == calls
+    method, path, body = calls[-1]
     reads = {
         "reclaim": ReclaimRequest, "drain": ActionRequest, "quarantine": ActionRequest,
         "next": ActionRequest, "undrain": UndoRequest, "clear": UndoRequest, "adopt": UndoRequest,
@@ -123,28 +125,28 @@ def test_what_each_command_asks(service: Service, lab: Path, words: str, asked: 
 
 
 @pytest.mark.parametrize(
-    "words",
+    "command",
     [
         "drain gpu 0", "drain disk 0 --reason fan", "drain slice GPU-0 --reason fan",
         "quarantine 7", "next 1", "reclaim 1", "reclaim 1 --reason fan --warning soon",
         "message Hi --all --for ever", "message Hi", "message Hi --user ada --course ml",
-        *(f"{RESERVE} {how}" for how in ("--weekly some", "--on tue", "--weekly tue --grace soon")),
+        f"{RESERVE} --weekly some", f"{RESERVE} --on tue", f"{RESERVE} --weekly tue --grace soon",
         "usage --csv --json", "usage --since soon", "usage --by name", "usage --until 2026-13-01",
         "audit --since soon",
     ],
 )  # fmt: skip
-def test_what_cannot_be_understood_asks_nothing(service: Service, lab: Path, words: str) -> None:
+def test_what_cannot_be_understood_asks_nothing(service: Service, lab: Path, command: str) -> None:
     """No reason, no such thing, no duration: status 2, and nothing was done."""
-    result = invoked(lab, *words.split())
+    result = invoke(lab, *command.split())
     assert result.exit_code == 2
-    assert service.asked == []
+    assert service.requests == []
 
 
 def test_a_gpu_that_is_not_there(service: Service, lab: Path) -> None:
     """An index that no GPU has is refused before anything is done."""
-    result = invoked(lab, "drain", "gpu", "9", "--reason", "fan")
+    result = invoke(lab, "drain", "gpu", "9", "--reason", "fan")
     assert isinstance(result.exception, RefusedError) and "no GPU 9" in str(result.exception)
-    assert service.asked == [POOL]
+    assert service.requests == [POOL]
 
 
 TO_ADA = {"to_user": "ada", "to_server": ""}
@@ -167,8 +169,8 @@ PRINTED: list[tuple[str, dict[str, Any], list[str]]] = [
       "next 2026-06-02 10:00. All 7 are certain."]),
     ("messages", {"/messages": []}, ["No messages are being shown."]),
     *(
-        ("messages", {"/messages": [NOTE | to]}, [f" {words} ", " ina ", DEFUSED])
-        for to, words in (
+        ("messages", {"/messages": [NOTE | to]}, [f" {recipient} ", " ina ", DEFUSED])
+        for to, recipient in (
             ({}, "everybody"), ({"to_course": "ml"}, "course ml"), ({"to_user": "ada"}, "ada"),
             (TO_ADA, "ada at the default server"),
             ({"to_user": HOSTILE, "to_server": "lab2"}, f"{DEFUSED} at lab2"),
@@ -187,21 +189,21 @@ PRINTED: list[tuple[str, dict[str, Any], list[str]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("words", "answers", "printed"), PRINTED)
+@pytest.mark.parametrize(("command", "answers", "printed"), PRINTED)
 def test_what_each_command_prints(
-    service: Service, lab: Path, words: str, answers: dict[str, Any], printed: list[str]
+    service: Service, lab: Path, command: str, answers: dict[str, Any], printed: list[str]
 ) -> None:
     """Plain text in a pipe; what is unknown by name, and hostile names defused."""
     service.answers |= answers
-    said = run(lab, *words.split())
-    assert "\x1b" not in said and "│" not in said
-    assert [one for one in printed if one not in " ".join(said.split())] == []
+    output = run(lab, *command.split())
+    assert "\x1b" not in output and "│" not in output
+    assert [text for text in printed if text not in " ".join(output.split())] == []
 
 
-@pytest.mark.parametrize("words", ["status", "release 1", "reclaim", "reservations", "usage"])
-def test_json_is_the_answer_as_it_came(service: Service, lab: Path, words: str) -> None:
+@pytest.mark.parametrize("command", ["status", "release 1", "reclaim", "reservations", "usage"])
+def test_json_is_the_answer_as_it_came(service: Service, lab: Path, command: str) -> None:
     """For programs, who are told what the service said."""
-    assert json.loads(run(lab, *words.split(), "--json")) == json.loads(service.said)
+    assert json.loads(run(lab, *command.split(), "--json")) == json.loads(service.last_answer)
 
 
 def test_a_sheet_of_usage(lab: Path) -> None:

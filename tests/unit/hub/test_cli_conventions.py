@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 from miglab_api.gpus import PoolSnapshot, SliceState
 from miglab_hub import cli
 from miglab_hub.cli import pool
-from miglab_hub.cli.pool.show import moment, news
+from miglab_hub.cli.pool.show import changed_lines, moment
 from miglab_hub.errors import RefusedError, SilentError, StartError
 
-from .conftest import Service, ended, invoked, pool_of, run
+from .conftest import Service, exit_status, invoke, pool_of, run
 
 POOL = typer.main.get_command(pool.app)
 REFERENCE = (Path(__file__).parents[3] / "docs" / "reference" / "cli.md").read_text()
@@ -36,9 +36,13 @@ def commands(of: Any, before: str = "") -> Iterator[tuple[str, Any]]:
 
 def test_every_command_speaks_json() -> None:
     """None of `miglab pool` is for people alone."""
-    found = dict(commands(POOL))
-    assert len(found) >= 15
-    assert not [n for n, one in found.items() if "as_json" not in {p.name for p in one.params}]
+    pool_commands = dict(commands(POOL))
+    assert len(pool_commands) >= 15
+    assert not [
+        n
+        for n, command in pool_commands.items()
+        if "as_json" not in {p.name for p in command.params}
+    ]
 
 
 def test_a_row_is_one_line_in_a_pipe(service: Service, lab: Path) -> None:
@@ -52,9 +56,9 @@ def test_a_row_is_one_line_in_a_pipe(service: Service, lab: Path) -> None:
 def test_the_version_is_that_of_the_package() -> None:
     """An operator can say which miglab runs in a container."""
     package = Path(__file__).parents[3] / "hub" / "pyproject.toml"
-    said = CliRunner().invoke(cli.app, ["--version"])
-    assert said.exit_code == 0
-    assert f'version = "{said.stdout.strip()}"' in package.read_text()
+    result = CliRunner().invoke(cli.app, ["--version"])
+    assert result.exit_code == 0
+    assert f'version = "{result.stdout.strip()}"' in package.read_text()
 
 
 # -- exit statuses -------------------------------------------------------------------------------
@@ -65,9 +69,9 @@ def test_the_statuses_are_in_the_reference() -> None:
     page = (Path(__file__).parents[3] / "docs/reference/cli.md").read_text()
     section = page.split("## Exit statuses")[1].split("\n## ")[0]
     listed = {int(status) for status in re.findall(r"^\| (\d+) \|", section, re.MULTILINE)}
-    known = {StartError.exit_status, RefusedError.exit_status, SilentError.exit_status}
-    assert known == {2, 3, 4}
-    assert listed == known | {0, 1, cli.INTERRUPTED}
+    error_statuses = {StartError.exit_status, RefusedError.exit_status, SilentError.exit_status}
+    assert error_statuses == {2, 3, 4}
+    assert listed == error_statuses | {0, 1, cli.INTERRUPTED}
 
 
 def test_each_no_has_its_status(
@@ -75,65 +79,67 @@ def test_each_no_has_its_status(
 ) -> None:
     """Refused: 3 with the service's sentence on standard error; no lab: 2; done: 0."""
     at = ["pool", "--config", str(lab)]
-    assert ended(*at, "leases") == 0
+    assert exit_status(*at, "leases") == 0
     service.refuses = True
     capsys.readouterr()
-    assert ended(*at, "release", "1") == 3
-    said = capsys.readouterr()
-    assert (said.out, said.err) == ("", "lab: Not yours.\n")
-    assert ended("pool", "--config", str(lab) + ".gone", "status") == 2
+    assert exit_status(*at, "release", "1") == 3
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("", "lab: Not yours.\n")
+    assert exit_status("pool", "--config", str(lab) + ".gone", "status") == 2
 
 
 def test_no_service_is_another_no(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Scripts tell a pool that is away from one that refuses."""
-    assert ended("pool", "--config", str(lab), "status") == 4
+    assert exit_status("pool", "--config", str(lab), "status") == 4
     assert "is the lab running?" in capsys.readouterr().err
 
 
 # -- watch ---------------------------------------------------------------------------------------
 
 
-def snapshot(*slices: Any, state: str = "ok", **more: Any) -> PoolSnapshot:
-    return fakes.snapshot(gpu_view(*slices, state=state), **more)
+def snapshot(*slices: Any, state: str = "ok", **fields: Any) -> PoolSnapshot:
+    return fakes.snapshot(gpu_view(*slices, state=state), **fields)
 
 
 def test_news_are_what_changed() -> None:
     """At first all there is; then a line for each thing that is another; nothing for nothing."""
-    free, held = slice_view(1, 0), slice_view(1, 0, "alice")
+    free, leased = slice_view(1, 0), slice_view(1, 0, "alice")
     before = snapshot(free, waiting=(ticket_view(5, "bob", position=1),))
-    assert news(None, before) == [
+    assert changed_lines(None, before) == [
         "GPU 0: ok",
         "slice 1: 1g.5gb on GPU 0 {0}:1, free",
         "ticket 5: 1g.5gb for bob, waiting, position 1",
     ]
-    assert news(before, before) == []
-    now = snapshot(held, slice_view(2, 1, state=SliceState.MAKING), paused="Repairs", state="lost")
-    assert news(before, now) == [
+    assert changed_lines(before, before) == []
+    now = snapshot(
+        leased, slice_view(2, 1, state=SliceState.MAKING), paused="Repairs", state="lost"
+    )
+    assert changed_lines(before, now) == [
         "paused: Repairs",
         "GPU 0: lost",
         "slice 1: 1g.5gb on GPU 0 {0}:1, leased by alice",
         "slice 2: 1g.5gb on GPU 0 {1}:1, making",
         "ticket 5: gone",
     ]
-    assert news(now, before)[0] == "new leases are granted again"
+    assert changed_lines(now, before)[0] == "new leases are granted again"
 
 
 def test_news_of_hostile_names_are_text() -> None:
     """A name cannot clear the screen of whoever watches."""
-    (line,) = news(snapshot(slice_view(1, 0)), snapshot(slice_view(1, 0, "\x1b[2Jeve\n")))
+    (line,) = changed_lines(snapshot(slice_view(1, 0)), snapshot(slice_view(1, 0, "\x1b[2Jeve\n")))
     assert line.endswith("leased by ?[2Jeve?")
 
 
-@pytest.mark.parametrize("words", [["watch"], ["watch", "--json"]])
-def test_watch_in_a_pipe(service: Service, lab: Path, words: list[str]) -> None:
+@pytest.mark.parametrize("arguments", [["watch"], ["watch", "--json"]])
+def test_watch_in_a_pipe(service: Service, lab: Path, arguments: list[str]) -> None:
     """Lines for people, or a line of JSON for each change; that the stream ended is status 4."""
-    told = (snapshot(slice_view(1, 0)), snapshot(slice_view(1, 0, "alice")))
-    lines = [f"event: pool\ndata: {one.model_dump_json()}\n\n: ping\n\n" for one in told]
+    snapshots = (snapshot(slice_view(1, 0)), snapshot(slice_view(1, 0, "alice")))
+    lines = [f"event: pool\ndata: {s.model_dump_json()}\n\n: ping\n\n" for s in snapshots]
     service.answers["/events"] = httpx.Response(200, text="".join(lines))
-    result = invoked(lab, *words)
+    result = invoke(lab, *arguments)
     assert isinstance(result.exception, SilentError) and "ended" in str(result.exception)
     lines = result.stdout.splitlines()
-    if "--json" in words:
+    if "--json" in arguments:
         users = [json.loads(line)["gpus"][0]["slices"][0]["user"] for line in lines]
         assert users == [None, "alice"]
     else:
@@ -144,7 +150,7 @@ def test_watch_in_a_pipe(service: Service, lab: Path, words: list[str]) -> None:
 def test_who_may_not_watch_is_told(service: Service, lab: Path) -> None:
     """A refusal of the stream is the service's sentence, as everywhere."""
     service.refuses = True
-    result = invoked(lab, "watch")
+    result = invoke(lab, "watch")
     assert isinstance(result.exception, RefusedError)
     assert (str(result.exception), result.exception.reason) == ("Not yours.", "forbidden")
 
@@ -179,7 +185,7 @@ def test_no_time(text: str) -> None:
 )
 def test_completion_knows_the_commands(typed: str, offered: set[str]) -> None:
     """Tab offers what begins so, in the shells that Typer knows."""
-    words = {"COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))}
-    asked = {"_MIGLAB_COMPLETE": "complete_bash", **words}
-    result = CliRunner().invoke(cli.app, prog_name="miglab", env=asked)
+    completion = {"COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))}
+    environment = {"_MIGLAB_COMPLETE": "complete_bash", **completion}
+    result = CliRunner().invoke(cli.app, prog_name="miglab", env=environment)
     assert offered <= set(result.stdout.split())

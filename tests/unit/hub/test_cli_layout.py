@@ -10,7 +10,7 @@ from typer.testing import Result
 from miglab_api.gpus import GpuLayout, LayoutDrain, Layouts, PlacedSlice
 from miglab_hub.errors import StartError
 
-from .conftest import Service, invoked
+from .conftest import Service, invoke
 
 TEXT = "version: v1\nmig-configs: {a: []}\n"
 DONE = GpuLayout(
@@ -37,18 +37,18 @@ def file(tmp_path: Path) -> Path:
     return file
 
 
-def run(lab: Path, *words: str, stdin: str = "") -> Result:
-    return invoked(lab, "layout", *words, stdin=stdin)
+def run(lab: Path, *arguments: str, stdin: str = "") -> Result:
+    return invoke(lab, "layout", *arguments, stdin=stdin)
 
 
-def now(*gpus: GpuLayout, **more: Any) -> dict[str, Any]:
-    return Layouts(at=0.0, gpus=gpus or (DONE, TO_DO)).model_dump(mode="json") | more
+def now(*gpus: GpuLayout, **fields: Any) -> dict[str, Any]:
+    return Layouts(at=0.0, gpus=gpus or (DONE, TO_DO)).model_dump(mode="json") | fields
 
 
 def answer(service: Service, *answers: Any) -> None:
     """What the service says of layouts, one answer after the other."""
-    told = iter(answers * 2 if len(answers) == 1 else answers)
-    service.answers |= {"/layout": told, "/layout/diff": told}
+    answers_in_turn = iter(answers * 2 if len(answers) == 1 else answers)
+    service.answers |= {"/layout": answers_in_turn, "/layout/diff": answers_in_turn}
 
 
 def test_show(service: Service, lab: Path) -> None:
@@ -78,31 +78,31 @@ def test_diff(service: Service, lab: Path, file: Path) -> None:
     """
     answer(service, now())
     result = run(lab, "diff", str(file), "a")
-    assert service.asked == [
+    assert service.requests == [
         ("POST", "/layout/diff", {"text": TEXT, "file": str(file)[-200:], "name": "a"})
     ]
     assert "by 2026-06-02" in result.stdout
     assert len(result.stdout.splitlines()) == 3
     run(lab, "diff", "-", stdin=TEXT)
-    assert service.asked[1][2]["text"] == TEXT
+    assert service.requests[1][2]["text"] == TEXT
 
 
 def test_apply(service: Service, lab: Path, file: Path) -> None:
     """Without --now nobody is warned; it says for each GPU how it stands, and who is warned."""
     answer(service, now(warned=[]), now(warned=[7]))
     result = run(lab, "apply", str(file), "--reason", "week 1")
-    method, path, body = service.asked[0]
+    method, path, body = service.requests[0]
     assert (method, path) == ("PUT", "/layout")
     assert (body["now"], body["reason"], body["warning_s"]) == (False, "week 1", 300)
     assert result.stdout.splitlines()[0] == "GPU 0: a, conforms"
     assert result.stdout.splitlines()[1].startswith("GPU 1: a, differs; ready by 2026-06-02")
     result = run(lab, "apply", str(file), "--now", "--warning", "90s")
-    assert (service.asked[1][2]["now"], service.asked[1][2]["warning_s"]) == (True, 90)
+    assert (service.requests[1][2]["now"], service.requests[1][2]["warning_s"]) == (True, 90)
     assert result.stdout.splitlines()[0] == "warned: lease 7"
 
 
 @pytest.mark.parametrize(
-    ("gpus", "status", "says"),
+    ("gpus", "status", "output_part"),
     [
         ((DONE,), 0, "GPU 0: as the layout says"),
         ((DONE, TO_DO), 1, "lease 7"),
@@ -110,12 +110,12 @@ def test_apply(service: Service, lab: Path, file: Path) -> None:
     ],
 )
 def test_assert(
-    service: Service, lab: Path, gpus: tuple[GpuLayout, ...], status: int, says: str
+    service: Service, lab: Path, gpus: tuple[GpuLayout, ...], status: int, output_part: str
 ) -> None:
     """The exit status says whether it conforms; what differs is shown, and that alone."""
     answer(service, now(*gpus), now(*gpus))
     result = run(lab, "assert")
-    assert (result.exit_code, says in result.stdout) == (status, True)
+    assert (result.exit_code, output_part in result.stdout) == (status, True)
     result = run(lab, "assert", "--json")
     assert (result.exit_code, json.loads(result.stdout)) == (status, now(*gpus))
 
@@ -129,12 +129,12 @@ def test_assert_waits(
     no, yes = now(TO_DO), now(DONE)
     answer(service, no, no, yes, no)
     assert run(lab, "assert", str(file), "--wait", "1h").exit_code == 0
-    assert (len(service.asked), len(paused)) == (3, 2)
+    assert (len(service.requests), len(paused)) == (3, 2)
     assert run(lab, "assert", str(file)).exit_code == 1
 
 
 @pytest.mark.parametrize(
-    ("raw", "says"),
+    ("raw", "problem"),
     [
         (None, "cannot be read: No such file"),
         (b"", "has 0 characters"),
@@ -143,7 +143,7 @@ def test_assert_waits(
     ],
 )
 def test_a_file_that_cannot_be_read(
-    service: Service, lab: Path, tmp_path: Path, raw: bytes | None, says: str
+    service: Service, lab: Path, tmp_path: Path, raw: bytes | None, problem: str
 ) -> None:
     """Nothing is asked; the message names the file."""
     file = tmp_path / "odd.yaml"
@@ -151,5 +151,5 @@ def test_a_file_that_cannot_be_read(
         file.write_bytes(raw)
     result = run(lab, "diff", str(file))
     assert isinstance(result.exception, StartError)
-    assert "odd.yaml" in str(result.exception) and says in str(result.exception)
-    assert service.asked == []
+    assert "odd.yaml" in str(result.exception) and problem in str(result.exception)
+    assert service.requests == []

@@ -19,7 +19,7 @@ from miglab_api.scopes import ADMIN_SCOPE, LEASE_SCOPE, SERVICE_SCOPE, STAFF_SCO
 from miglab_hub import lab_secrets
 from miglab_hub.authenticator import LabAuthenticator
 from miglab_hub.checkout import checkout
-from miglab_hub.configure import configure, tune, wait_by_a_steady_clock
+from miglab_hub.configure import configure, set_pragmas, wait_by_a_steady_clock
 from miglab_hub.settings.lab_toml import Settings
 from miglab_spawner.docker import MIGDockerSpawner
 from miglab_spawner.local import MIGLocalSpawner
@@ -107,7 +107,7 @@ SETS: dict[str, tuple[str, str, dict[str, Any]]] = {
 }  # fmt: skip
 
 
-def configured(folder: Path, text: str = COURSE) -> Any:
+def hub_config(folder: Path, text: str = COURSE) -> Any:
     settings = lab_with(folder, text)
     lab_secrets.make_all(settings)
     c = Config()
@@ -118,9 +118,9 @@ def configured(folder: Path, text: str = COURSE) -> Any:
 @pytest.mark.parametrize(("text", "of", "traits"), SETS.values(), ids=SETS)
 def test_what_is_set(tmp_path: Path, text: str, of: str, traits: dict[str, Any]) -> None:
     """Each key of lab.toml reaches the trait that it is for."""
-    found = configured(tmp_path, text)[of]
-    here = json.dumps({name: found.get(name) for name in traits}, default=sorted)
-    assert json.loads(here.replace(str(tmp_path), "HERE")) == json.loads(
+    values = hub_config(tmp_path, text)[of]
+    text_of_values = json.dumps({name: values.get(name) for name in traits}, default=sorted)
+    assert json.loads(text_of_values.replace(str(tmp_path), "HERE")) == json.loads(
         json.dumps(traits, default=sorted)
     )
 
@@ -128,7 +128,7 @@ def test_what_is_set(tmp_path: Path, text: str, of: str, traits: dict[str, Any])
 def test_everybody_has_the_least_scopes(tmp_path: Path) -> None:
     """The pool ends servers; users reach its page and their leases; each staff role has its own."""
     text = '[authentication]\nadmins = ["root"]\ninstructors = ["prof"]\n' + COURSE
-    hub = configured(tmp_path, text).JupyterHub
+    hub = hub_config(tmp_path, text).JupyterHub
     service, _ = hub.services
     assert (service["name"], service["url"]) == ("pool", "http://127.0.0.1:8003")
     assert "command" not in service
@@ -136,8 +136,8 @@ def test_everybody_has_the_least_scopes(tmp_path: Path) -> None:
     assert hub.extra_user_scopes == {SERVICE_SCOPE, f"{LEASE_SCOPE}!user"}
     assert set(hub.custom_scopes) == {LEASE_SCOPE, STAFF_SCOPE, ADMIN_SCOPE}
     roles = {role.pop("name"): role for role in hub.load_roles}
-    own = ["read:servers", "delete:servers", LEASE_SCOPE, "read:groups"]
-    assert roles["miglab-pool"] == {"scopes": own, "services": ["pool"]}
+    scopes = ["read:servers", "delete:servers", LEASE_SCOPE, "read:groups"]
+    assert roles["miglab-pool"] == {"scopes": scopes, "services": ["pool"]}
     assert roles["miglab-staff"] == {"scopes": [STAFF_SCOPE, SERVICE_SCOPE], "users": ["prof"]}
     assert roles["miglab-admin"] == {"scopes": [ADMIN_SCOPE, SERVICE_SCOPE], "users": ["root"]}
 
@@ -148,7 +148,7 @@ def test_jobs_are_told_the_site(tmp_path: Path) -> None:
 
     text = DOMAINS + '[servers]\nspawner = "slurm"\n[slurm]\npartition = "lab"\n'
     text += 'accounts = {everyone = "cs101"}\n[slurm.shapes."1g.5gb"]\ngres = "gpu:1g.5gb:1"\n'
-    c = configured(tmp_path, text + "[slurm.shapes.cpu]\n" + COURSE)
+    c = hub_config(tmp_path, text + "[slurm.shapes.cpu]\n" + COURSE)
     assert c.JupyterHub.spawner_class == "mig-slurm"
     assert set(c.MIGSlurmSpawner) <= set(MIGSlurmSpawner.class_traits(config=True))
     site = MIGSlurmSpawner(config=c).site
@@ -159,30 +159,33 @@ def test_jobs_are_told_the_site(tmp_path: Path) -> None:
 
 def test_every_trait_exists(tmp_path: Path) -> None:
     """What is set on the spawners are traits that they have."""
-    c = configured(tmp_path)
+    c = hub_config(tmp_path)
     for cls in (MIGDockerSpawner, MIGLocalSpawner, LabAuthenticator):
         unknown = set(c[cls.__name__]) - set(cls.class_traits(config=True))
         assert unknown == set(), cls.__name__
 
 
 @pytest.mark.parametrize(
-    ("notices", "told"), [(("a < b",), {"announcement": "This lab: a &lt; b"}), ((), {})]
+    ("notices", "template_vars"), [(("a < b",), {"announcement": "This lab: a &lt; b"}), ((), {})]
 )
 def test_a_notice_is_text_and_no_markup(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, notices: tuple[str, ...], told: dict[str, str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    notices: tuple[str, ...],
+    template_vars: dict[str, str],
 ) -> None:
     """JupyterHub puts it into its pages as it is, and without anything to say draws no box."""
     monkeypatch.setattr(Settings, "notices", notices)
-    assert configured(tmp_path).JupyterHub.template_vars == {"lab_title": "miglab"} | told
+    assert hub_config(tmp_path).JupyterHub.template_vars == {"lab_title": "miglab"} | template_vars
 
 
 def test_the_hub_bears_the_labs_name_and_logo(tmp_path: Path) -> None:
     """Without a logo of its own, miglab's."""
     (tmp_path / "logo.png").touch()
-    own = configured(tmp_path, '[lab]\ntitle = "GPU lab"\nlogo = "logo.png"\n' + COURSE)
-    assert own.JupyterHub.template_vars["lab_title"] == "GPU lab"
-    assert own.JupyterHub.logo_file == str(tmp_path / "logo.png")
-    assert Path(configured(tmp_path).JupyterHub.logo_file).is_file()
+    config = hub_config(tmp_path, '[lab]\ntitle = "GPU lab"\nlogo = "logo.png"\n' + COURSE)
+    assert config.JupyterHub.template_vars["lab_title"] == "GPU lab"
+    assert config.JupyterHub.logo_file == str(tmp_path / "logo.png")
+    assert Path(hub_config(tmp_path).JupyterHub.logo_file).is_file()
 
 
 @pytest.mark.parametrize(
@@ -203,7 +206,7 @@ def test_staff_land_on_the_pools_page(
     """Whether lab.toml or a hub group says that they teach; students go to their server."""
     staff = 'instructors = ["ina"]\nassistants = ["tom"]\n'
     sign_in = '[authentication]\nclass = "pam"\nadmins = ["root"]\ninstructors = ["prof"]\n'
-    c = configured(tmp_path, DOMAINS + COURSE + staff + sign_in)
+    c = hub_config(tmp_path, DOMAINS + COURSE + staff + sign_in)
     user = SimpleNamespace(
         name=person, admin=False, groups=[SimpleNamespace(name=name) for name in groups]
     )
@@ -214,30 +217,30 @@ def test_staff_land_on_the_pools_page(
 
 def test_jupyterlab_opens_the_notebooks_and_asks_nothing(tmp_path: Path) -> None:
     """The folder of notebooks opens; no news, no update check, no search for language servers."""
-    c = configured(tmp_path)
+    c = hub_config(tmp_path)
     folder = Path(c.MIGLocalSpawner.environment["JUPYTER_CONFIG_PATH"])
-    asked = json.loads((folder / "jupyter_server_config.json").read_text(encoding="utf-8"))
+    server_config = json.loads((folder / "jupyter_server_config.json").read_text(encoding="utf-8"))
     page = json.loads((folder / "labconfig/page_config.json").read_text(encoding="utf-8"))
     themes = json.loads(
         (folder / "labconfig/default_setting_overrides.json").read_text(encoding="utf-8")
     )["@jupyterlab/apputils-extension:themes"]
     assert themes == {"adaptive-theme": True}  # light or dark, as the hub's pages
     assert page["disabledExtensions"] == {"@jupyterlab/apputils-extension:announcements": True}
-    assert asked["LanguageServerManager"] == {"autodetect": False}
+    assert server_config["LanguageServerManager"] == {"autodetect": False}
 
 
 def test_servers_report_as_often_as_the_lab_says(tmp_path: Path) -> None:
     """Whichever way they are started, and 15 s where lab.toml says nothing."""
-    c = configured(tmp_path)
+    c = hub_config(tmp_path)
     for spawner in (c.MIGDockerSpawner, c.MIGLocalSpawner):
         assert spawner.environment["MIGLAB_REPORT_S"] == "15"
-    c = configured(tmp_path, "[testing]\nreclaim.report_s = 2.5\n" + COURSE)
+    c = hub_config(tmp_path, "[testing]\nreclaim.report_s = 2.5\n" + COURSE)
     assert c.MIGLocalSpawner.environment["MIGLAB_REPORT_S"] == "2.5"
 
 
 def test_local_students_find_fresh_copies(tmp_path: Path) -> None:
     """labkit copies from where the spawner does; in the image both know /opt/miglab/notebooks."""
-    c = configured(tmp_path)
+    c = hub_config(tmp_path)
     assert fresh.VARIABLE in c.MIGLocalSpawner.environment
     assert c.MIGLocalSpawner.environment[fresh.VARIABLE] == c.MIGLocalSpawner.notebooks_dir
     dockerfile = (checkout() / "images/student/Dockerfile").read_text(encoding="utf-8")
@@ -264,7 +267,7 @@ OPENS = {
 @pytest.mark.parametrize(("name", "opens"), OPENS.items())
 async def test_a_password_opens_accounts_of_its_kind(tmp_path: Path, name: str, opens: str) -> None:
     """Students' is none of staff's, however lab.toml writes their names; nor is another."""
-    door = LabAuthenticator(config=configured(tmp_path, TEACHES))
+    door = LabAuthenticator(config=hub_config(tmp_path, TEACHES))
     passwords = lab_secrets.read_passwords(lab_with(tmp_path, TEACHES))
     for kind in ("student", "instructor", "admin"):
         data = {"username": name, "password": getattr(passwords, kind)}
@@ -298,12 +301,12 @@ async def test_a_clock_set_back_lengthens_no_wait_of_the_hub(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It gives up after its timeout though the clock went back by an hour while it waited."""
-    began = time.time()
+    before = time.time()
     monkeypatch.setattr(IOLoop, "time", IOLoop.time)  # put back afterwards
     wait_by_a_steady_clock()
 
     def answers() -> bool:
-        monkeypatch.setattr(time, "time", lambda: began - 3600)
+        monkeypatch.setattr(time, "time", lambda: before - 3600)
         return False
 
     with pytest.raises(TimeoutError, match="gave up"):
@@ -313,7 +316,7 @@ async def test_a_clock_set_back_lengthens_no_wait_of_the_hub(
 
 def test_the_hub_opens_its_database_with_a_write_ahead_log(tmp_path: Path) -> None:
     """As JupyterHub opens it: it waits for no disk in the thread that answers everybody."""
-    hub = configured(tmp_path).JupyterHub
+    hub = hub_config(tmp_path).JupyterHub
     engine = create_engine(hub.db_url, **hub.db_kwargs)
     with engine.connect() as connection:
         assert connection.execute(text("PRAGMA journal_mode")).scalar() == "wal"
@@ -326,6 +329,6 @@ def test_a_database_made_before_is_kept(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "jupyterhub.sqlite") as connection:
         connection.execute("CREATE TABLE users (name)")
         connection.execute("INSERT INTO users VALUES ('ada')")
-    tune(connection, None)
+    set_pragmas(connection, None)
     assert connection.execute("SELECT name FROM users").fetchall() == [("ada",)]
     connection.close()

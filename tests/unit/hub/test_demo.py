@@ -7,7 +7,7 @@ import pytest
 
 from miglab_api.leases import Signals
 from miglab_hub.demo.director import class_ends, next_class
-from miglab_hub.demo.simulated_class import HABITS, check_fits, make_folder, plan
+from miglab_hub.demo.simulated_class import HABITS, check_fits, make_folder, plan_class
 from miglab_hub.demo.student_server import signals
 from miglab_hub.errors import StartError
 from miglab_hub.settings.lab_toml import Settings, load
@@ -28,7 +28,7 @@ def test_the_demo_lab_is_made_once(tmp_path: Path) -> None:
 
 def test_its_class_asks_for_more_than_there_is(demo: Settings) -> None:
     """Some must wait, some idle and some come and go, each for a shape of their course."""
-    students = plan(demo.courses)
+    students = plan_class(demo.courses)
     assert len(students) == len({student.name for student in students}) > 14  # slices of two A100
     assert {student.habit for student in students} == set(HABITS)
     assert len({student.shape for student in students}) >= 3
@@ -56,9 +56,9 @@ def test_real_gpus_and_containers_are_refused(demo: Settings) -> None:
 def test_a_class_begins_soon_and_ends_on_its_day(now: str, times: str) -> None:
     """Within half an hour, whatever the clock says; a reservation lies within a day."""
     at = dt.datetime.fromisoformat(f"2026-03-01T{now}:30+00:00")
-    found = next_class(at)
-    assert f"{found:%H:%M}-{class_ends(found):%H:%M}" == times
-    assert dt.timedelta(0) < found - at <= dt.timedelta(minutes=30)
+    class_start = next_class(at)
+    assert f"{class_start:%H:%M}-{class_ends(class_start):%H:%M}" == times
+    assert dt.timedelta(0) < class_start - at <= dt.timedelta(minutes=30)
 
 
 @pytest.mark.parametrize(
@@ -67,6 +67,6 @@ def test_a_class_begins_soon_and_ends_on_its_day(now: str, times: str) -> None:
 )
 def test_reports_are_what_the_pool_reads(habit: str, ran_s: float, is_busy: bool) -> None:
     """Who idles has worked first; all else is busy."""
-    said = Signals.model_validate(signals(habit, ran_s))
-    assert said.kernels is not None
-    assert [kernel.busy for kernel in said.kernels] == [is_busy]
+    report = Signals.model_validate(signals(habit, ran_s))
+    assert report.kernels is not None
+    assert [kernel.busy for kernel in report.kernels] == [is_busy]

@@ -17,7 +17,13 @@ from miglab_api.gpus import SliceState
 from miglab_api.scopes import POOL_SCOPES
 from miglab_hub import cli, engine_findings
 from miglab_hub import doctor as diagnosis
-from miglab_hub.doctor import examine_disk, examine_files, examine_gpus, examine_hub, of_lab_toml
+from miglab_hub.doctor import (
+    examine_disk,
+    examine_files,
+    examine_gpus,
+    examine_hub,
+    examine_lab_toml,
+)
 from miglab_hub.engine_findings import disk_limit, examine_docker
 from miglab_hub.service import gpus
 from miglab_hub.service.gpus import geometries, make_simulated
@@ -62,19 +68,23 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> HubOfDoctor:
 def findings(lab: Path, status: int) -> dict[str, Any]:
     result = CliRunner().invoke(cli.app, ["doctor", "--config", str(lab), "--json"])
     assert result.exit_code == status, result.output
-    said: dict[str, Any] = json.loads(result.stdout)
-    assert all(one["do"] for one in said["findings"] if one["level"] != "ok")
-    return said
+    examination: dict[str, Any] = json.loads(result.stdout)
+    assert all(finding["do"] for finding in examination["findings"] if finding["level"] != "ok")
+    return examination
 
 
-def wrong_in(said: dict[str, Any]) -> list[dict[str, str]]:
-    return [one for one in said["findings"] if one["level"] == "WRONG"]
+def wrong_in(examination: dict[str, Any]) -> list[dict[str, str]]:
+    return [finding for finding in examination["findings"] if finding["level"] == "WRONG"]
 
 
 def test_doctor_finds_nothing(service: Service, lab: Path) -> None:
     """A sound lab: status 0; and neither a command nor doctor leaves its client open."""
-    said = findings(lab, 0)
-    assert said["ok"] and {one["subject"] for one in said["findings"]} >= {"pool", "GPU 0", "disk"}
+    examination = findings(lab, 0)
+    assert examination["ok"] and {f["subject"] for f in examination["findings"]} >= {
+        "pool",
+        "GPU 0",
+        "disk",
+    }
     run(lab, "status")
     assert [client.is_closed for client in service.clients] == [True, True]
 
@@ -87,14 +97,14 @@ def test_doctor_finds_what_the_pool_shows(service: Service, lab: Path) -> None:
         slice_view(2, 1, state=SliceState.FOREIGN, reason="not ours"),
         state="unknown",
     )
-    said = findings(lab, 1)
-    wrong = {one["subject"]: one["do"] for one in wrong_in(said)}
+    examination = findings(lab, 1)
+    wrong = {finding["subject"]: finding["do"] for finding in wrong_in(examination)}
     assert wrong.keys() == {"invariant", "GPU 0", "slice 1", "slice 2"}
     assert "miglab pool clear 1" in wrong["slice 1"] and "miglab pool adopt 2" in wrong["slice 2"]
 
 
 @pytest.mark.parametrize(
-    ("health", "words"),
+    ("health", "problem"),
     [
         ({"is_stuck": True}, "hangs"),
         ({"failing": ["turn"]}, "failed: turn"),
@@ -105,11 +115,11 @@ def test_doctor_finds_what_the_pool_shows(service: Service, lab: Path) -> None:
     ],
 )
 def test_doctor_finds_rounds_that_fail(
-    service: Service, lab: Path, health: dict[str, Any], words: str
+    service: Service, lab: Path, health: dict[str, Any], problem: str
 ) -> None:
     """A call that hangs, a loop that fails, or a pool that has not looked yet, is a finding."""
     service.answers["/health"] = HEALTHY | health
-    assert words in wrong_in(findings(lab, 1))[0]["found"]
+    assert problem in wrong_in(findings(lab, 1))[0]["found"]
 
 
 def test_doctor_says_what_to_do_about_a_lost_gpu(
@@ -121,35 +131,35 @@ def test_doctor_says_what_to_do_about_a_lost_gpu(
     machine.break_gpu(Break.LOST, machine.state().gpus[0].uuid)
     wrong = wrong_in(findings(lab, 1))
     assert len(wrong) == 2
-    assert all("Xid" in one["do"] and "reset" in one["do"] for one in wrong)
+    assert all("Xid" in finding["do"] and "reset" in finding["do"] for finding in wrong)
 
 
 def test_a_changed_lab_toml_is_noticed(lab: Path) -> None:
     """The Health page says that the lab does not run by it yet; back as it was, all is well."""
     at_start = lab.read_bytes()
     lab.write_bytes(at_start + b"# more")
-    changed = of_lab_toml(lab, at_start)
+    changed = examine_lab_toml(lab, at_start)
     assert changed.is_wrong and "has changed since" in changed.found
     lab.write_bytes(at_start)
-    assert not of_lab_toml(lab, at_start).is_wrong
+    assert not examine_lab_toml(lab, at_start).is_wrong
     lab.unlink()
-    assert of_lab_toml(lab, at_start).is_wrong
+    assert examine_lab_toml(lab, at_start).is_wrong
 
 
 def test_doctor_without_a_running_pool(lab: Path) -> None:
     """A pool that does not answer is a finding, not a crash."""
-    assert [one["subject"] for one in wrong_in(findings(lab, 1))] == ["pool"]
+    assert [finding["subject"] for finding in wrong_in(findings(lab, 1))] == ["pool"]
 
 
 def test_a_hub_below_a_path_of_its_own(settings: Settings, hub: HubOfDoctor) -> None:
     """Its path is its own word, whatever lab.toml says; it has nothing to be mended."""
-    found = list(examine_hub(settings))
-    assert not [finding for finding in found if finding.is_wrong]
-    assert found[0].found == f"JupyterHub 5.5.4 at {settings.hub_url}/jupyter/"
+    hub_findings = list(examine_hub(settings))
+    assert not [finding for finding in hub_findings if finding.is_wrong]
+    assert hub_findings[0].found == f"JupyterHub 5.5.4 at {settings.hub_url}/jupyter/"
 
 
 @pytest.mark.parametrize(
-    ("path", "answer", "words"),
+    ("path", "answer", "problem"),
     [
         ("", httpx.Response(200, text="<h1>nginx</h1>"), "was answered with HTTP 200, '<h1>nginx"),
         ("", httpx.ConnectError("refused"), "does not answer: refused"),
@@ -169,18 +179,18 @@ def test_a_hub_below_a_path_of_its_own(settings: Settings, hub: HubOfDoctor) -> 
     ],
 )
 def test_what_is_wrong_with_the_hub(
-    settings: Settings, hub: HubOfDoctor, path: str, answer: Any, words: str
+    settings: Settings, hub: HubOfDoctor, path: str, answer: Any, problem: str
 ) -> None:
     """What was asked and what came, or the scope that is missing; and what to do."""
     hub.answers[path] = answer
     (finding,) = [finding for finding in examine_hub(settings) if finding.is_wrong]
-    assert words in finding.found and finding.do
+    assert problem in finding.found and finding.do
 
 
 def test_an_open_secret_is_found(settings: Settings) -> None:
     """Others can read a secret: a finding."""
     settings.pool_secret.chmod(0o644)
-    (wrong,) = [one for one in examine_files(settings) if one.is_wrong]
+    (wrong,) = [finding for finding in examine_files(settings) if finding.is_wrong]
     assert "mode 644" in wrong.found
 
 
@@ -227,7 +237,7 @@ def test_a_bad_gpu_hides_no_other(tmp_path: Path) -> None:
     first, second = machine.state().gpus
     machine.break_gpu(Break.MISSING, first.uuid)
     machine.set_mig(False, second.uuid)
-    missing, mode = (one for one in examine_gpus(settings) if one.is_wrong)
+    missing, mode = (finding for finding in examine_gpus(settings) if finding.is_wrong)
     assert first.uuid in missing.found and "lspci" in missing.do
     assert "MIG is off" in mode.found and f"nvidia-smi -i {second.uuid} -mig 1" in mode.do
 
@@ -265,13 +275,13 @@ def test_what_is_wrong_with_the_engine_is_found(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, engine: Any, wrong: dict[str, str]
 ) -> None:
     """It does not answer, or not in time, or hides what its containers run, as far as one runs."""
-    asked = Mock(side_effect=engine) if isinstance(engine, Exception) else lambda **_: engine
-    monkeypatch.setattr(engine_findings.docker, "APIClient", asked)
+    client_class = Mock(side_effect=engine) if isinstance(engine, Exception) else lambda **_: engine
+    monkeypatch.setattr(engine_findings.docker, "APIClient", client_class)
     students = settings.servers.model_copy(update={"spawner": "docker"})
-    found = examine_docker(settings.model_copy(update={"servers": students}))
-    told = {finding.subject: finding.found for finding in found if finding.is_wrong}
-    assert told.keys() == wrong.keys()
-    assert all(words in told[subject] for subject, words in wrong.items())
+    docker_findings = examine_docker(settings.model_copy(update={"servers": students}))
+    problems = {finding.subject: finding.found for finding in docker_findings if finding.is_wrong}
+    assert problems.keys() == wrong.keys()
+    assert all(problem in problems[subject] for subject, problem in wrong.items())
     (unused,) = examine_docker(settings)
     assert not unused.is_wrong
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from miglab_hub import cli
 from miglab_hub.errors import StartError
-from miglab_hub.forget import forget, home_volume, is_known, tell
+from miglab_hub.forget import forget, has_records, home_volume, tell
 from miglab_hub.settings.lab_toml import Settings
 from miglab_pool.ledger import people
 from miglab_pool.ledger.ledger import Ledger
@@ -30,26 +30,29 @@ def words_in(file: Path) -> str:
 
 def test_everything_is_told(used: Settings) -> None:
     """Account, tickets, messages, acts and home; nobody else's."""
-    told = tell(used, "ada")
-    assert told["hub"]["name"] == "ada"
-    assert [token["note"] for token in told["hub"]["tokens"]] == ["for my script"]
-    kept = told["ledger"]
-    assert [row["id"] for row in kept["tickets"]] == [1]
-    assert [row["text"] for row in kept["messages"]] == ["See me, ada"]
-    assert {row["reason"] for row in kept["transitions"]} >= {"ada: enough", "moved by person:ada"}
-    assert "person:adaline" not in {row["by"] for row in kept["transitions"]}
-    assert told["home"]["bytes"] == len("mine")
+    personal_data = tell(used, "ada")
+    assert personal_data["hub"]["name"] == "ada"
+    assert [token["note"] for token in personal_data["hub"]["tokens"]] == ["for my script"]
+    ledger_rows = personal_data["ledger"]
+    assert [row["id"] for row in ledger_rows["tickets"]] == [1]
+    assert [row["text"] for row in ledger_rows["messages"]] == ["See me, ada"]
+    assert {row["reason"] for row in ledger_rows["transitions"]} >= {
+        "ada: enough",
+        "moved by person:ada",
+    }
+    assert "person:adaline" not in {row["by"] for row in ledger_rows["transitions"]}
+    assert personal_data["home"]["bytes"] == len("mine")
 
 
 def test_a_renamed_users_home_is_theirs(used: Settings) -> None:
     """It has the name of before; whoever has that name now keeps theirs."""
     with closing(orm.new_session_factory(f"sqlite:///{used.hub_database}")()) as hub:
         ada = orm.User.find(hub, "ada")
-        HomeNames(used.home_names).of(user_id_of(hub, ada.id), "ada")
+        HomeNames(used.home_names).claim(user_id_of(hub, ada.id), "ada")
         ada.name = "lovelace"
         hub.add(orm.User(name="ada"))
         hub.commit()
-        HomeNames(used.home_names).of(user_id_of(hub, orm.User.find(hub, "ada").id), "ada")
+        HomeNames(used.home_names).claim(user_id_of(hub, orm.User.find(hub, "ada").id), "ada")
         hub.get_bind().dispose()
     assert forget(used, "ada").home == "" and (used.homes / "ada").exists()
     assert forget(used, "lovelace").home == str(used.homes / "ada")
@@ -61,7 +64,7 @@ def rename(settings: Settings, before: str, name: str) -> None:
     """The account is called so from now on; its home keeps the name of its first start."""
     with closing(orm.new_session_factory(f"sqlite:///{settings.hub_database}")()) as hub:
         account = orm.User.find(hub, before)
-        HomeNames(settings.home_names).of(user_id_of(hub, account.id), before)
+        HomeNames(settings.home_names).claim(user_id_of(hub, account.id), before)
         account.name = name
         hub.commit()
         hub.get_bind().dispose()
@@ -86,9 +89,9 @@ def test_the_former_name_of_somebody_renamed_leads_to_no_home(
 
 def test_a_home_that_a_deleted_account_left_is_removed(used: Settings) -> None:
     """The name is kept for an id that no account has, which is all that the lab knows of it."""
-    HomeNames(used.home_names).of("999t1", "eve")
+    HomeNames(used.home_names).claim("999t1", "eve")
     (used.homes / "eve").mkdir()
-    assert is_known(tell(used, "eve"))
+    assert has_records(tell(used, "eve"))
     assert forget(used, "eve").home == str(used.homes / "eve")
     assert json.loads(used.home_names.read_text()) == {}
 
@@ -104,13 +107,15 @@ def test_where_nobody_can_say_whose_home_is_whose_nothing_is_changed(used: Setti
 
 def test_then_it_is_nobodys(used: Settings) -> None:
     """Account, home and messages are gone, rows are a pseudonym's, others' are as they were."""
-    done = forget(used, "ada")
+    forgotten = forget(used, "ada")
     after = tell(used, "ada")
     assert after["hub"] is None and "ledger" in after and after["ledger"] == {}
     assert not (used.homes / "ada").exists() and (used.homes / "bob" / "work.txt").exists()
-    kept = tell(used, done.pseudonym)["ledger"]
-    assert kept["tickets"][0]["message"] == f"{done.pseudonym} gave it up"
-    assert f"moved by person:{done.pseudonym}" in {row["reason"] for row in kept["transitions"]}
+    ledger_rows = tell(used, forgotten.pseudonym)["ledger"]
+    assert ledger_rows["tickets"][0]["message"] == f"{forgotten.pseudonym} gave it up"
+    assert f"moved by person:{forgotten.pseudonym}" in {
+        row["reason"] for row in ledger_rows["transitions"]
+    }
     bob = tell(used, "bob")
     assert bob["hub"]["name"] == "bob"
     assert bob["ledger"]["tickets"][0]["message"] == "ada is his name as well"
@@ -118,7 +123,7 @@ def test_then_it_is_nobodys(used: Settings) -> None:
     assert "See me" not in words_in(used.ledger) and "for my script" not in words_in(
         used.hub_database
     )
-    assert done.named == ("course everyone",)
+    assert forgotten.mentions == ("course everyone",)
     Ledger(used.ledger).close()
 
 
@@ -126,14 +131,14 @@ def test_on_slurm_the_home_is_the_sites(used: Settings) -> None:
     """No engine is asked; everything else is erased."""
     students = used.servers.model_copy(update={"spawner": "slurm"})
     on_slurm = used.model_copy(update={"servers": students})
-    kept = Submissions(used.slurm_jobs, used.lab_id)
+    submissions = Submissions(used.slurm_jobs, used.lab_id)
     for job, user in ((1, "ada"), (2, "bob")):
-        kept.note(Stay(job, user, "", "ml", "1g.5gb", "gpu:1g.5gb:1", 1.0, 2.0))
+        submissions.note(Stay(job, user, "", "ml", "1g.5gb", "gpu:1g.5gb:1", 1.0, 2.0))
     assert [stay["job"] for stay in tell(on_slurm, "ada")["usage"]] == [1]
-    done = forget(on_slurm, "ada")
-    assert (done.home, done.changed["hub account"]) == ("", 1)
-    assert done.changed["slurm usage"] == 1
-    assert [stay.user for stay in kept.stays()] == [done.pseudonym, "bob"]
+    forgotten = forget(on_slurm, "ada")
+    assert (forgotten.home, forgotten.changed["hub account"]) == ("", 1)
+    assert forgotten.changed["slurm usage"] == 1
+    assert [stay.user for stay in submissions.stays()] == [forgotten.pseudonym, "bob"]
     assert "site" in tell(on_slurm, "ada")["home"]["where"]
 
 
@@ -148,10 +153,10 @@ def test_once_more_does_the_rest(used: Settings, monkeypatch: pytest.MonkeyPatch
     assert tell(used, "ada")["ledger"] == {}
 
 
-@pytest.mark.parametrize("what", ["ticket", "server"])
-def test_not_while_something_is_held(used: Settings, what: str) -> None:
+@pytest.mark.parametrize("holding", ["ticket", "server"])
+def test_not_while_something_is_held(used: Settings, holding: str) -> None:
     """A waiting ticket or a running server: refused, and nothing was changed."""
-    if what == "ticket":
+    if holding == "ticket":
         with closing(Ledger(used.ledger)) as ledger, ledger.write(1.0, durable=True) as tx:
             tx.put(replace(TICKET, id=3, state="waiting"))
     else:
@@ -160,50 +165,54 @@ def test_not_while_something_is_held(used: Settings, what: str) -> None:
             hub.add(orm.Spawner(name="", user=user, server=orm.Server()))
             hub.commit()
             hub.get_bind().dispose()
-    with pytest.raises(StartError, match=f"still has {what}"):
+    with pytest.raises(StartError, match=f"still has {holding}"):
         forget(used, "ada")
     assert tell(used, "ada")["hub"] and (used.homes / "ada").exists()
 
 
 def test_the_command(used: Settings, tmp_path: Path) -> None:
     """It exports first, changes nothing unasked, and says what it did."""
-    words = ["forget", "ada", "--export", str(tmp_path / "ada.json"), "--config", str(used.file)]
-    told = CliRunner().invoke(cli.app, words)
-    assert told.exit_code == 0 and "nothing was changed" in told.output
+    args = ["forget", "ada", "--export", str(tmp_path / "ada.json"), "--config", str(used.file)]
+    export = CliRunner().invoke(cli.app, args)
+    assert export.exit_code == 0 and "nothing was changed" in export.output
     assert json.loads((tmp_path / "ada.json").read_text())["user"] == "ada"
-    assert "is that the name" not in told.output
+    assert "is that the name" not in export.output
     assert (tmp_path / "ada.json").stat().st_mode & 0o777 == 0o600
-    words[3] = str(tmp_path / "again.json")
-    done = CliRunner().invoke(cli.app, [*words, "--erase"])
-    assert done.exit_code == 0 and "forgotten-" in done.output and "course everyone" in done.output
+    args[3] = str(tmp_path / "again.json")
+    erasure = CliRunner().invoke(cli.app, [*args, "--erase"])
+    assert (
+        erasure.exit_code == 0
+        and "forgotten-" in erasure.output
+        and "course everyone" in erasure.output
+    )
 
 
 def test_a_name_that_nobody_has_is_questioned(used: Settings, tmp_path: Path) -> None:
     """A misspelt name must not look as if the person had been forgotten."""
-    words = ["forget", "adda", "--export", str(tmp_path / "adda.json"), "--config", str(used.file)]
-    assert "is that the name at the hub?" in CliRunner().invoke(cli.app, words).output
+    args = ["forget", "adda", "--export", str(tmp_path / "adda.json"), "--config", str(used.file)]
+    assert "is that the name at the hub?" in CliRunner().invoke(cli.app, args).output
     (used.homes / "adda").mkdir()
-    words[3] = str(tmp_path / "again.json")
-    stopped = CliRunner().invoke(cli.app, [*words, "--erase"])
+    args[3] = str(tmp_path / "again.json")
+    stopped = CliRunner().invoke(cli.app, [*args, "--erase"])
     assert isinstance(stopped.exception, StartError) and (used.homes / "adda").exists()
 
 
 def test_people_are_found_in_an_old_archive(used: Settings) -> None:
     """What 3500e72 moved to a file beside the ledger is told, and made nobody's."""
     old_ledgers.write(old_ledgers.ARCHIVE, used.ledger_archive)
-    told = tell(used, "ada")["ledger-archive"]
-    assert [row["message"] for row in told["tickets"]] == ["ada gave it up"]
-    assert "ada: enough" in {row["reason"] for row in told["transitions"]}
-    done = forget(used, "ada")
-    assert done.changed["ledger-archive tickets"] == 1
+    archived = tell(used, "ada")["ledger-archive"]
+    assert [row["message"] for row in archived["tickets"]] == ["ada gave it up"]
+    assert "ada: enough" in {row["reason"] for row in archived["transitions"]}
+    forgotten = forget(used, "ada")
+    assert forgotten.changed["ledger-archive tickets"] == 1
     assert "ledger-archive" not in {name for name, rows in tell(used, "ada").items() if rows}
     assert "ada" not in words_in(used.ledger_archive)
 
 
 def test_a_ledger_of_before_is_brought_up_to_date_first(used: Settings) -> None:
     """Until then nobody is forgotten in it; afterwards they are found there too."""
-    for left in used.ledger.parent.glob("ledger.sqlite*"):
-        left.unlink()
+    for old_file in used.ledger.parent.glob("ledger.sqlite*"):
+        old_file.unlink()
     old_ledgers.write(old_ledgers.LEDGER, used.ledger)
     with pytest.raises(StartError, match="start the lab once"):
         forget(used, "ada")
@@ -217,12 +226,12 @@ def test_a_ledger_of_before_is_brought_up_to_date_first(used: Settings) -> None:
 def test_a_name_is_no_pattern(used: Settings, user: str) -> None:
     """Odd names are matched as they are, and no others with them."""
     with closing(Ledger(used.ledger)) as ledger, ledger.write(1.0, durable=True) as tx:
-        tx.put(replace(TICKET, id=4, user=user), by=f"server:{user}/", reason=f"by {user}")
-    with people.opened(used.ledger) as file:
-        people.know(file, people.targets_of(file, user))
+        tx.put(replace(TICKET, id=4, user=user), cause=f"server:{user}/", reason=f"by {user}")
+    with people.open_ledger(used.ledger) as file:
+        people.register_targets(file, people.targets_of(file, user))
         assert set(people.forget(file, user, "forgotten")) == {"tickets", "transitions"}
-        assert people.kept_of(file, user).get("tickets") is None
-        assert len(people.kept_of(file, "ada")["tickets"]) == 1
+        assert people.personal_rows(file, user).get("tickets") is None
+        assert len(people.personal_rows(file, "ada")["tickets"]) == 1
 
 
 def test_another_engine_has_no_homes_of_this_lab(
@@ -234,7 +243,7 @@ def test_another_engine_has_no_homes_of_this_lab(
         info=lambda: {"ID": "another"}, remove_volume=removed.append, close=lambda: None
     )
     monkeypatch.setattr("miglab_hub.forget.docker.APIClient", lambda **_: engine)
-    monkeypatch.setattr("miglab_hub.forget.remove_left", lambda *_: None)
+    monkeypatch.setattr("miglab_hub.forget.remove_stale_measurements", lambda *_: None)
     in_docker = used.servers.model_copy(update={"spawner": "docker"})
     used = used.model_copy(update={"servers": in_docker})
     with closing(Ledger(used.ledger)) as ledger:

@@ -56,7 +56,7 @@ def test_hashes_are_required() -> None:
     """What installs the files of pins insists on their hashes."""
     installing = re.findall(r'.*"--requirement".*', LAB.read_text())
     assert installing
-    assert [words for words in installing if '"--require-hashes"' not in words] == []
+    assert [call for call in installing if '"--require-hashes"' not in call] == []
 
 
 def test_uv_installs_from_where_pip_would(

@@ -39,6 +39,6 @@ def test_a_launch_speaks_for_its_own_course_alone() -> None:
 
 def test_where_courses_are_named_by_id_a_label_is_nothing() -> None:
     """A teacher of another course cannot take a course over by calling the own one the same."""
-    own = launch("Anything", INSTRUCTOR)
-    assert groups_after(set(), own, {"c1": "vision"}) == {"vision-instructors"}
+    mislabelled = launch("Anything", INSTRUCTOR)
+    assert groups_after(set(), mislabelled, {"c1": "vision"}) == {"vision-instructors"}
     assert groups_after({"ml"}, launch("Vision", INSTRUCTOR), {"c9": "vision"}) == {"ml"}

@@ -24,25 +24,25 @@ OF_PROMETHEUS = {"instance", "job", "le"}
 
 def series() -> dict[str, set[str]]:
     """Every series that Prometheus reads of the pool, with its labels."""
-    found = {}
+    labels_by_series = {}
     for collector in set(Metrics().registry._collector_to_names):
         name, labels = collector._name, set(collector._labelnames)  # type: ignore[attr-defined]
         if isinstance(collector, Histogram):
-            found |= {f"{name}_{part}": labels for part in ("bucket", "sum", "count")}
+            labels_by_series |= {f"{name}_{part}": labels for part in ("bucket", "sum", "count")}
         else:
-            found[f"{name}_total" if isinstance(collector, Counter) else name] = labels
-    return found
+            labels_by_series[f"{name}_total" if isinstance(collector, Counter) else name] = labels
+    return labels_by_series
 
 
 def panels() -> list[dict[str, Any]]:
-    found = json.loads(DASHBOARD.read_text(encoding="utf-8"))["panels"]
-    return [panel for panel in found if panel["type"] != "row"]
+    panels_and_rows = json.loads(DASHBOARD.read_text(encoding="utf-8"))["panels"]
+    return [panel for panel in panels_and_rows if panel["type"] != "row"]
 
 
 def rules() -> list[dict[str, Any]]:
     (group,) = yaml.safe_load(ALERTS.read_text(encoding="utf-8"))["groups"]
-    found: list[dict[str, Any]] = group["rules"]
-    return found
+    alert_rules: list[dict[str, Any]] = group["rules"]
+    return alert_rules
 
 
 def queries() -> Iterator[tuple[str, str]]:
@@ -61,32 +61,32 @@ def labels_of(query: str) -> set[str]:
     return {*selected, *(name.strip() for names in grouped for name in names.split(","))}
 
 
-@pytest.mark.parametrize(("who", "query"), list(queries()))
-def test_what_is_asked_for_exists(who: str, query: str) -> None:
+@pytest.mark.parametrize(("place", "query"), list(queries()))
+def test_what_is_asked_for_exists(place: str, query: str) -> None:
     """Each metric is one that the pool has, and so is each label that is used of it."""
-    there = series()
-    asked = set(re.findall(r"\bmiglab_\w+", query))
-    assert asked <= there.keys(), who
-    known = OF_PROMETHEUS.union(*(there[name] for name in asked))
-    assert labels_of(query) <= known, who
-    assert asked or query.startswith("up{"), who
+    pool_series = series()
+    metrics = set(re.findall(r"\bmiglab_\w+", query))
+    assert metrics <= pool_series.keys(), place
+    known_labels = OF_PROMETHEUS.union(*(pool_series[name] for name in metrics))
+    assert labels_of(query) <= known_labels, place
+    assert metrics or query.startswith("up{"), place
 
 
 def test_legends_name_labels_that_are_there() -> None:
     """What a legend says of a line is a label that its query keeps."""
     for panel in panels():
         for target in panel["targets"]:
-            named = set(re.findall(r"{{(\w+)}}", target["legendFormat"]))
+            legend_labels = set(re.findall(r"{{(\w+)}}", target["legendFormat"]))
             metric = series()[re.findall(r"miglab_\w+", target["expr"])[0]]
-            assert named <= metric, panel["title"]
+            assert legend_labels <= metric, panel["title"]
 
 
 def test_all_that_matters_is_drawn() -> None:
     """Every metric of the pool is on the dashboard, so that none is measured for nobody."""
-    drawn = {name for _, query in queries() for name in re.findall(r"miglab_\w+", query)}
-    shown = {re.sub("_(bucket|sum|count)$", "", name) for name in drawn}
-    there = {re.sub("_(bucket|sum|count)$", "", name) for name in series()}
-    assert there - shown == {"miglab_memory_slices"}
+    queried = {name for _, query in queries() for name in re.findall(r"miglab_\w+", query)}
+    queried_metrics = {re.sub("_(bucket|sum|count)$", "", name) for name in queried}
+    pool_metrics = {re.sub("_(bucket|sum|count)$", "", name) for name in series()}
+    assert pool_metrics - queried_metrics == {"miglab_memory_slices"}
 
 
 def test_every_alert_says_what_to_do() -> None:
@@ -99,11 +99,11 @@ def test_every_alert_says_what_to_do() -> None:
 
 def test_panels_lie_beside_each_other() -> None:
     """Each has a number of its own, and none lies on another."""
-    found = panels()
-    assert len({panel["id"] for panel in found}) == len(found)
+    all_panels = panels()
+    assert len({panel["id"] for panel in all_panels}) == len(all_panels)
     cells = [
         (x, y)
-        for panel in found
+        for panel in all_panels
         for x in range(panel["gridPos"]["x"], panel["gridPos"]["x"] + panel["gridPos"]["w"])
         for y in range(panel["gridPos"]["y"], panel["gridPos"]["y"] + panel["gridPos"]["h"])
     ]
@@ -112,8 +112,8 @@ def test_panels_lie_beside_each_other() -> None:
 
 def promtool(*arguments: str, reads: bytes = b"") -> None:
     """Debian's own tool finds nothing wrong."""
-    done = subprocess.run([str(PROMTOOL), *arguments], input=reads, capture_output=True)
-    assert done.returncode == 0, (done.stdout + done.stderr).decode()
+    process = subprocess.run([str(PROMTOOL), *arguments], input=reads, capture_output=True)
+    assert process.returncode == 0, (process.stdout + process.stderr).decode()
 
 
 @pytest.mark.promtool
@@ -135,12 +135,12 @@ class TestPromtool:
 
     def test_the_dashboards_queries(self, tmp_path: Path) -> None:
         """Every query of the dashboard is PromQL once Grafana has put its variables in."""
-        made = [
+        recording_rules = [
             {"record": f"panel:{panel['id']}:{target['refId'].lower()}", "expr": target["expr"]}
             for panel in panels()
             for target in panel["targets"]
         ]
-        text = json.dumps({"groups": [{"name": "dashboard", "rules": made}]})
+        text = json.dumps({"groups": [{"name": "dashboard", "rules": recording_rules}]})
         file = tmp_path / "rules.yaml"
         file.write_text(text.replace("$__rate_interval", "5m").replace("$instance", ".*"))
         promtool("check", "rules", str(file))

@@ -16,7 +16,7 @@ from miglab_hub.cli import production as room
 from miglab_hub.cli.production import Production, init, production
 from miglab_hub.errors import StartError
 
-from .conftest import ended
+from .conftest import exit_status
 
 FILE = checkout() / "images" / "compose.yaml"
 COMPOSE: dict[str, dict[str, Any]] = yaml.safe_load(FILE.read_text(encoding="utf-8"))
@@ -36,40 +36,42 @@ class FakeCompose:
         self.fails: dict[str, str] = {}
         self.env: Mapping[str, str] = {}
 
-    def __call__(self, words: Any, **options: Any) -> subprocess.CompletedProcess[bytes]:
+    def __call__(self, arguments: Any, **options: Any) -> subprocess.CompletedProcess[bytes]:
         """Instead of `subprocess.run`."""
-        line = " ".join(words)
+        line = " ".join(arguments)
         if line != "docker compose version":
             self.calls.append(line)
-        for said, why in self.fails.items():
-            if said in line:
-                return subprocess.CompletedProcess(words, 2, b"", why.encode())
-        out = self.answer(words, line, options).encode()
+        for part, stderr in self.fails.items():
+            if part in line:
+                return subprocess.CompletedProcess(arguments, 2, b"", stderr.encode())
+        out = self.answer(arguments, line, options).encode()
         if hasattr(options.get("stdout"), "write"):
             options["stdout"].write(out)
-        is_changing = "miglab-home-ada:/home:ro" in words
-        return subprocess.CompletedProcess(words, int(is_changing), out, b"changed as we read it")
+        is_changing = "miglab-home-ada:/home:ro" in arguments
+        return subprocess.CompletedProcess(
+            arguments, int(is_changing), out, b"changed as we read it"
+        )
 
-    def answer(self, words: list[str], line: str, options: dict[str, Any]) -> str:
+    def answer(self, arguments: list[str], line: str, options: dict[str, Any]) -> str:
         """What it prints."""
-        match words[1]:
+        match arguments[1]:
             case "images":
-                return self.images.get(words[-1].removesuffix(":latest"), "")
+                return self.images.get(arguments[-1].removesuffix(":latest"), "")
             case "tag":
-                self.images[words[3]] = self.images.get(words[2], words[2])
+                self.images[arguments[3]] = self.images.get(arguments[2], arguments[2])
             case "rmi":
-                del self.images[words[-1]]
+                del self.images[arguments[-1]]
             case "inspect":
-                bad = self.running == BROKEN and words[-1] == "miglab-hub"
+                bad = self.running == BROKEN and arguments[-1] == "miglab-hub"
                 return "restarting 3 starting" if bad else "running 0 healthy"
-            case "volume" if words[2] == "ls":
+            case "volume" if arguments[2] == "ls":
                 return "\n".join(self.volumes)
         if " up -d " in line:
             self.running, self.env = self.images[IN_USE], options["env"]
         if line.endswith("backup /backup/lab.tar"):
-            (place,) = (w.removesuffix(":/backup") for w in words if w.endswith(":/backup"))
+            (place,) = (w.removesuffix(":/backup") for w in arguments if w.endswith(":/backup"))
             Path(place, "lab.tar").write_text("data")
-        return "home" if "--create" in words else ""
+        return "home" if "--create" in arguments else ""
 
     def did(self, *steps: str) -> None:
         """Check that these happened, in this order."""
@@ -80,10 +82,10 @@ class FakeCompose:
 
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> FakeCompose:
-    made = FakeCompose()
-    monkeypatch.setattr(room.subprocess, "run", made)
+    compose = FakeCompose()
+    monkeypatch.setattr(room.subprocess, "run", compose)
     monkeypatch.setattr(room.shutil, "which", lambda name: f"/usr/bin/{name}")
-    return made
+    return compose
 
 
 @pytest.fixture
@@ -98,13 +100,13 @@ def lab(tmp_path: Path, engine: FakeCompose) -> Production:
 def test_init_makes_a_folder_that_only_its_owner_reads(tmp_path: Path) -> None:
     """With real GPUs the pool gets them, and lab.toml asks which."""
     init(tmp_path / "srv/lab", simulated=False)
-    made = production(tmp_path / "srv/lab")
-    assert made.folder.stat().st_mode & 0o777 == 0o700
-    assert {file.name for file in made.folder.iterdir()} == {
+    lab = production(tmp_path / "srv/lab")
+    assert lab.folder.stat().st_mode & 0o777 == 0o700
+    assert {file.name for file in lab.folder.iterdir()} == {
         "lab.toml", ".env", "rosters", "tls", "backups",
     }  # fmt: skip
-    assert "\nsimulate = [] " in (made.folder / "lab.toml").read_text()
-    files = [Path(name) for name in made.env["COMPOSE_FILE"].split(":")]
+    assert "\nsimulate = [] " in (lab.folder / "lab.toml").read_text()
+    files = [Path(name) for name in lab.env["COMPOSE_FILE"].split(":")]
     assert [file.name for file in files] == ["compose.yaml", "compose.gpu.yaml"]
     assert all(file.is_file() for file in files)
     init(tmp_path / "trial", simulated=True)
@@ -126,11 +128,11 @@ def test_without_its_folder_a_command_says_so(
     command: str, tmp_path: Path, engine: FakeCompose, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Status 2, what is missing and what makes it; Docker is asked nothing."""
-    words = [str(tmp_path), *([str(tmp_path)] if command == "restore" else [])]
-    assert ended("production", command, *words) == 2
-    said = capsys.readouterr().err
-    assert ".env or lab.toml is missing" in said
-    assert f"miglab production init {tmp_path}" in said
+    arguments = [str(tmp_path), *([str(tmp_path)] if command == "restore" else [])]
+    assert exit_status("production", command, *arguments) == 2
+    stderr = capsys.readouterr().err
+    assert ".env or lab.toml is missing" in stderr
+    assert f"miglab production init {tmp_path}" in stderr
     assert engine.calls == []
 
 

@@ -43,14 +43,14 @@ QUICK, PROGRAMS = Options(is_quick=True), Options(is_quick=True, runs_programs=T
 
 def answers(settings: Settings, options: Options = QUICK) -> dict[str, LineAnswer]:
     """What a run says, by line."""
-    shown: list[LineAnswer] = []
-    proof = prove_lab(settings, options, shown.append)
+    printed: list[LineAnswer] = []
+    proof = prove_lab(settings, options, printed.append)
     assert [answer.line for answer in proof.report.answers] == NAMES
-    assert sorted(answer.line for answer in shown) == sorted(NAMES)
-    return {answer.line: answer for answer in shown}
+    assert sorted(answer.line for answer in printed) == sorted(NAMES)
+    return {answer.line: answer for answer in printed}
 
 
-def refused(of: dict[str, LineAnswer]) -> set[str]:
+def refused_lines(of: dict[str, LineAnswer]) -> set[str]:
     return {name for name, answer in of.items() if answer.verdict is LineVerdict.NO}
 
 
@@ -112,9 +112,9 @@ def test_figures_are_those_of_the_calls(settings: Settings) -> None:
 def test_without_mig_nothing_is_cut(settings: Settings, machine: SimulatedMachine) -> None:
     """The lines that need slices say why they could not be tried; no call changes anything."""
     machine.set_mig(False)
-    shown: list[LineAnswer] = []
-    proof = prove_lab(settings, QUICK, shown.append)
-    untried = {a.line: a.result for a in shown if a.verdict is LineVerdict.UNTRIED}
+    printed: list[LineAnswer] = []
+    proof = prove_lab(settings, QUICK, printed.append)
+    untried = {a.line: a.result for a in printed if a.verdict is LineVerdict.UNTRIED}
     assert {name: untried[name] for name in NEEDS_CUTTING} == dict.fromkeys(
         NEEDS_CUTTING, "GPU 0: its MIG mode is off"
     )
@@ -185,7 +185,7 @@ def test_a_fault_is_a_no(
     """The line that meets it says no; what was half made is undone all the same."""
     hurt(machine)
     by_line = answers(settings)
-    assert line in refused(by_line)
+    assert line in refused_lines(by_line)
     assert by_line["as-it-was"].verdict is LineVerdict.YES
     assert slices(machine) == 0
 
@@ -199,10 +199,10 @@ def test_an_error_of_prove_itself_ends_one_step_alone(
         raise AttributeError("no such thing")
 
     monkeypatch.setattr("miglab_hub.prove.reading.simulated_geometry", mistaken)
-    told = answers(settings)
-    assert told["geometry"].verdict is LineVerdict.UNTRIED
-    assert "AttributeError" in told["geometry"].result
-    assert told["create-destroy"].verdict is LineVerdict.YES
+    answer_by_line = answers(settings)
+    assert answer_by_line["geometry"].verdict is LineVerdict.UNTRIED
+    assert "AttributeError" in answer_by_line["geometry"].result
+    assert answer_by_line["create-destroy"].verdict is LineVerdict.YES
 
 
 def test_what_cannot_be_undone_is_told_and_undone_by_the_next_run(
@@ -211,10 +211,10 @@ def test_what_cannot_be_undone_is_told_and_undone_by_the_next_run(
     """A slice that stays in use makes the last line a no; when it is free the next run ends it."""
     machine.fail_next("nvmlGpuInstanceDestroy", pynvml.NVML_ERROR_IN_USE, times=10_000)
     by_line = answers(settings)
-    assert "as-it-was" in refused(by_line)
+    assert "as-it-was" in refused_lines(by_line)
     assert slices(machine) > 0 and (settings.state / "prove.json").exists()
     machine.break_gpu(Break.OK)
-    assert refused(answers(settings)) == set()
+    assert refused_lines(answers(settings)) == set()
     assert slices(machine) == 0 and not (settings.state / "prove.json").exists()
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from miglab_hub.cli.roster import GroupChange, changes, left_aside
+from miglab_hub.cli.roster import GroupChange, group_changes, unread_columns
 from miglab_hub.errors import SettingsError, StartError
 from miglab_hub.settings.lab_toml import Settings, load
 from miglab_hub.settings.rosters import MOST_FAULTS, Roster, RosterError, parse_roster
@@ -20,18 +20,18 @@ READ = {
     "Excel's mark before UTF-8": (b"\xef\xbb\xbfuser\nada\n", Roster(("ada",))),
     "a German spreadsheet": (
         b"Nachname;User;Role\r\nL;ada;student\r\n",
-        Roster(("ada",), left_aside=("Nachname",)),
+        Roster(("ada",), unread_columns=("Nachname",)),
     ),
     "tabs": (b"user\trole\nina\tinstructor\n", Roster(instructors=("ina",))),
     "other columns, empty lines": (
         b"Username,First name\n\nada,Ada\n,\nbob,\n",
-        Roster(("ada", "bob"), left_aside=("First name",)),
+        Roster(("ada", "bob"), unread_columns=("First name",)),
     ),
     "umlauts, addresses": ("user\nüte\no.b@x.org\n".encode(), Roster(("üte", "o.b@x.org"))),
-    "quoted": (b'user,name\nada,"Lovelace, Ada"\n', Roster(("ada",), left_aside=("name",))),
+    "quoted": (b'user,name\nada,"Lovelace, Ada"\n', Roster(("ada",), unread_columns=("name",))),
     "nobody": (b"user\n", Roster()),
     "no newline at the end": (b"user\nada", Roster(("ada",))),
-    "short line": (b"name,user,role\nL,ada\n", Roster(("ada",), left_aside=("name",))),
+    "short line": (b"name,user,role\nL,ada\n", Roster(("ada",), unread_columns=("name",))),
 }
 
 
@@ -71,13 +71,13 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("raw", "words"), REFUSED.values(), ids=REFUSED)
-def test_what_is_refused(raw: bytes, words: list[str]) -> None:
+@pytest.mark.parametrize(("raw", "message_parts"), REFUSED.values(), ids=REFUSED)
+def test_what_is_refused(raw: bytes, message_parts: list[str]) -> None:
     """File, line, what is wrong and what would be right; nothing of it is used."""
     with pytest.raises(RosterError) as refused:
         parse_roster(raw, "r.csv")
-    for word in words:
-        assert word in str(refused.value)
+    for part in message_parts:
+        assert part in str(refused.value)
 
 
 def test_all_faults_are_told_at_once_but_not_thousands() -> None:
@@ -157,7 +157,7 @@ def settings_with(folder: Path, roster: str) -> Settings:
 
 
 @pytest.mark.parametrize(
-    ("there", "asked"),
+    ("members", "expected"),
     [
         ({"vision": ("ina", "bob", "ada")}, [GroupChange("vision", ("emil",), ("bob",))]),
         ({"vision": ("ada", "emil", "ina"), "everyone": ("eve",)}, []),
@@ -165,19 +165,19 @@ def settings_with(folder: Path, roster: str) -> Settings:
     ],
 )
 def test_who_joins_and_who_leaves(
-    tmp_path: Path, there: dict[str, tuple[str, ...]], asked: list[GroupChange]
+    tmp_path: Path, members: dict[str, tuple[str, ...]], expected: list[GroupChange]
 ) -> None:
     """The group becomes what the roster says, staff included, in the hub's lower case.
 
     A course without a roster is left alone, and a group that is missing has nobody.
     """
-    assert changes(settings_with(tmp_path, "user\nAda\nemil\n"), there) == asked
+    assert group_changes(settings_with(tmp_path, "user\nAda\nemil\n"), members) == expected
 
 
 def test_a_column_that_nobody_reads_is_named(tmp_path: Path) -> None:
     """`Rolle` gives nobody a role, and whoever applies the roster is told."""
     settings = settings_with(tmp_path, "user;Rolle\nada;instructor\n")
-    assert list(left_aside(settings)) == [
+    assert list(unread_columns(settings)) == [
         "vision: columns not read: Rolle (only `user` and `role` are)"
     ]
 
@@ -187,4 +187,4 @@ def test_where_the_authenticator_fills_the_groups_a_roster_removes_nobody(tmp_pa
     settings_with(tmp_path, "user\nada\n")
     filled = f"{TWO}[authentication.config.Authenticator]\nmanage_groups = true\n"
     with pytest.raises(StartError, match="manage_groups"):
-        changes(lab_with(tmp_path, filled), {"vision": ("ada", "bob")})
+        group_changes(lab_with(tmp_path, filled), {"vision": ("ada", "bob")})

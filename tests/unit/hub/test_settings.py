@@ -188,13 +188,13 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("text, words", WRONG.values(), ids=WRONG.keys())
-def test_a_wrong_file_is_explained(tmp_path: Path, text: str, words: list[str]) -> None:
+@pytest.mark.parametrize("text, message_parts", WRONG.values(), ids=WRONG.keys())
+def test_a_wrong_file_is_explained(tmp_path: Path, text: str, message_parts: list[str]) -> None:
     """The message names the file, the key, what is wrong and what is allowed."""
     with pytest.raises(SettingsError) as error:
         lab_with(tmp_path, text)
-    for word in (str(tmp_path / "lab.toml"), *words):
-        assert word in str(error.value)
+    for part in (str(tmp_path / "lab.toml"), *message_parts):
+        assert part in str(error.value)
 
 
 def test_the_constants_agree() -> None:
@@ -218,8 +218,8 @@ def test_the_embedded_default_is_valid_and_complete() -> None:
     text = (ROOT / "lab.toml").read_text(encoding="utf-8")
     settings = load(ROOT / "lab.toml", {})
     assert settings.gpus.simulated and settings.servers.spawner == "local"
-    shown = [key for key in keys(SlurmSettings) if not key.startswith("addresses.")]
-    assert [key for key in shown if key.rsplit(".", 1)[1] not in text] == []
+    slurm_keys = [key for key in keys(SlurmSettings) if not key.startswith("addresses.")]
+    assert [key for key in slurm_keys if key.rsplit(".", 1)[1] not in text] == []
     for name in ("lab", "gpus", "servers", "pool", "reclaim", "addresses", "accept_risk"):
         table = getattr(settings, name)
         assert table == type(table)(), name
@@ -228,8 +228,8 @@ def test_the_embedded_default_is_valid_and_complete() -> None:
 def test_the_part_on_slurm_can_be_taken_as_it_is_shown(tmp_path: Path) -> None:
     """No key of it is shown twice, which TOML refuses, and each is one that a lab takes."""
     text = (ROOT / "lab.toml").read_text(encoding="utf-8")
-    shown = re.sub(r"(?m)^# (?=[\w.\[])", "", text[text.index("# [slurm]") :])
-    settings = lab_with(tmp_path, COURSE + shown)
+    slurm_part = re.sub(r"(?m)^# (?=[\w.\[])", "", text[text.index("# [slurm]") :])
+    settings = lab_with(tmp_path, COURSE + slurm_part)
     assert isinstance(settings, SlurmSettings)
     assert settings.slurm.unix_group == "students"
 

@@ -11,7 +11,7 @@ from miglab_hub import doctor
 from miglab_hub.cli import app
 from miglab_hub.errors import SettingsError, StartError
 from miglab_hub.launch.preflight import prepare
-from miglab_hub.sign_in import check_identity, check_installed, open_to_all
+from miglab_hub.sign_in import check_identity, check_installed, open_sign_in_notice
 
 from .conftest import lab_with
 
@@ -67,8 +67,10 @@ def test_who_checks_nobody_stays_on_this_machine(
     accepting = r"anyone_can_be_any_student = true"
     with pytest.raises(StartError, match=accepting):
         prepare(lab_with(tmp_path, text).file)
-    said = CliRunner().invoke(app, ["doctor", "--config", str(tmp_path / "lab.toml")])
-    assert isinstance(said.exception, SettingsError) and re.search(accepting, str(said.exception))
+    result = CliRunner().invoke(app, ["doctor", "--config", str(tmp_path / "lab.toml")])
+    assert isinstance(result.exception, SettingsError) and re.search(
+        accepting, str(result.exception)
+    )
     assert not (tmp_path / ".lab").exists()
     accepted = text.replace("[accept_risk]", "[accept_risk]\nanyone_can_be_any_student = true")
     check_identity(lab_with(tmp_path, accepted))
@@ -94,9 +96,9 @@ def test_a_name_that_anybody_can_register_is_no_staff(tmp_path: Path, key: str, 
     """The accounts of `./lab up` are strangers' elsewhere: the message says what to write."""
     (tmp_path / "roster.csv").write_text(f"user,role\n{name},assistant\n")
     line = AS_STAFF[key].format(name)
-    course, own = (line + "\n", "") if key.startswith("courses") else ("", line + "\n")
+    course, authentication = (line + "\n", "") if key.startswith("courses") else ("", line + "\n")
     shapes = COURSE.replace("[courses.everyone]\n", "courses.everyone.")
-    text = f'{HERE}{course}{shapes}[authentication]\nclass = "pam"\n{own}'
+    text = f'{HERE}{course}{shapes}[authentication]\nclass = "pam"\n{authentication}'
     with pytest.raises(SettingsError, match=rf"{key}: .*such as") as caught:
         lab_with(tmp_path, text)
     assert f'"{name}"' in str(caught.value)
@@ -104,8 +106,8 @@ def test_a_name_that_anybody_can_register_is_no_staff(tmp_path: Path, key: str, 
 
 def test_only_the_labs_own_sign_in_has_staff_by_default(tmp_path: Path) -> None:
     """With any other nobody is staff until lab.toml says who; the template neither."""
-    own = lab_with(tmp_path, COURSE).authentication
-    assert (own.admins, own.instructors) == (("admin",), ("instructor",))
+    authentication = lab_with(tmp_path, COURSE).authentication
+    assert (authentication.admins, authentication.instructors) == (("admin",), ("instructor",))
     template = (ROOT / "images/lab.toml").read_text(encoding="utf-8")
     for text in (
         f'{HERE}{COURSE}[authentication]\nclass = "pam"\n',
@@ -116,7 +118,7 @@ def test_only_the_labs_own_sign_in_has_staff_by_default(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("chosen", "shapes", "says"),
+    ("sign_in", "shapes", "is_open"),
     [
         ('"pam"\nconfig.PAMAuthenticator.allow_all = true', '"1g.5gb", "cpu"', True),
         ('"pam"\nconfig.Authenticator.allow_all = true', '"1g.5gb"', True),
@@ -131,12 +133,14 @@ def test_only_the_labs_own_sign_in_has_staff_by_default(tmp_path: Path) -> None:
         ('"shared-password"', '"1g.5gb", "cpu"', False),
     ],
 )
-def test_an_open_course_is_said(tmp_path: Path, chosen: str, shapes: str, says: bool) -> None:
+def test_an_open_course_is_said(tmp_path: Path, sign_in: str, shapes: str, is_open: bool) -> None:
     """Doctor and the start name who may take slices, and how to keep them for the courses."""
     course = f"[courses.everyone]\nshapes = [{shapes}]\n"
-    settings = lab_with(tmp_path, f"{HERE}{course}[authentication]\nclass = {chosen}\n")
-    said = open_to_all(settings)
-    assert bool(said) == says
-    assert [finding.found for finding in doctor.examine_sign_in(settings)] == [said] * says
-    if says:
-        assert "may take slices (1g.5gb)" in said and 'courses.everyone.shapes = ["cpu"]' in said
+    settings = lab_with(tmp_path, f"{HERE}{course}[authentication]\nclass = {sign_in}\n")
+    warning = open_sign_in_notice(settings)
+    assert bool(warning) == is_open
+    assert [finding.found for finding in doctor.examine_sign_in(settings)] == [warning] * is_open
+    if is_open:
+        assert (
+            "may take slices (1g.5gb)" in warning and 'courses.everyone.shapes = ["cpu"]' in warning
+        )

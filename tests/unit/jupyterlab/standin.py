@@ -2,9 +2,10 @@
 
 import asyncio
 import socket
+from typing import Annotated
 
 import uvicorn
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Query, Request
 from fastapi.responses import JSONResponse
 from tests.unit.pool.http import fakes
 
@@ -53,7 +54,7 @@ def lease_view(
     )  # fmt: skip
 
 
-def ticket_view(state: TicketState = TicketState.WAITING, **more: object) -> TicketView:
+def ticket_view(state: TicketState = TicketState.WAITING, **fields: object) -> TicketView:
     """Ada's place in line: second of five, for about ten minutes."""
     values: dict[str, object] = {
         "id": 5, "course": "everyone", "state": state, "created_at": NOW - 60, "position": None,
@@ -64,7 +65,7 @@ def ticket_view(state: TicketState = TicketState.WAITING, **more: object) -> Tic
         values |= {"position": 2, "waiting": 5, "estimate": estimate, "expires_at": NOW + 120}
     if state is TicketState.OFFERED:
         values |= {"lease": 8, "expires_at": NOW + 300}
-    return fakes.ticket_view(5, "ada", **{**values, **more})
+    return fakes.ticket_view(5, "ada", **{**values, **fields})
 
 
 def message(
@@ -83,12 +84,12 @@ class StandIn:
         self.messages: tuple[StaffMessage, ...] = ()
         self.broken = 0  # an HTTP status to fail with, as when the pool restarts
         self.refuses: Refusal | None = None  # an extension or a move
-        self.told: list[Signals] = []
-        self.known: list[int | None] = []  # the ticket that each report named
+        self.reported_signals: list[Signals] = []
+        self.reported_tickets: list[int | None] = []  # the ticket that each report named
         self.sharing: dict[str, bool] = {}  # courses that ask for progress; was the notice read?
         self.reports: list[ProgressReport] = []
         self.moved: list[tuple[str, str, str]] = []  # user, server, shape; empty: what is offered
-        self.asked: list[tuple[str, str]] = []  # path and bearer token of every request
+        self.requests: list[tuple[str, str]] = []  # path and bearer token of every request
         self.url = ""
 
     async def start(self) -> None:
@@ -114,22 +115,24 @@ class StandIn:
 
         @app.middleware("http")
         async def stamp(request: Request, go_on: object) -> object:
-            self.asked.append((request.url.path, request.headers.get("authorization", "")))
+            self.requests.append((request.url.path, request.headers.get("authorization", "")))
             if self.broken:
                 no = Refusal(reason="not-now", message="Not now.")
                 answer = JSONResponse(no.model_dump(), self.broken)
             elif self.lease is None and "/lease/" in request.url.path:
-                gone = Refusal(reason="unknown-lease", message="This server holds no GPU slice.")
-                answer = JSONResponse(gone.model_dump(), 404)
+                refusal = Refusal(reason="unknown-lease", message="This server holds no GPU slice.")
+                answer = JSONResponse(refusal.model_dump(), 404)
             else:
                 answer = await go_on(request)  # type: ignore[operator]
             answer.headers["Date"] = "Tue, 14 Nov 2023 22:13:20 GMT"  # NOW
             return answer
 
         @app.post("/api/server/signals")
-        async def signals(said: Signals, known: int | None = None) -> ServerStatus:
-            self.told.append(said)
-            self.known.append(known)
+        async def signals(
+            report: Signals, ticket_id: Annotated[int | None, Query(alias="known")] = None
+        ) -> ServerStatus:
+            self.reported_signals.append(report)
+            self.reported_tickets.append(ticket_id)
             return self._status()
 
         @app.post("/api/progress")
@@ -158,15 +161,15 @@ class StandIn:
             return self.lease
 
         @app.post("/api/lease/extend")
-        async def extend(asked: ExtendRequest) -> object:
+        async def extend(request: ExtendRequest) -> object:
             if self.refuses:
                 return JSONResponse(self.refuses.model_dump(), 409)
-            self.lease = lease_view(left_s=600 + asked.by_s)
+            self.lease = lease_view(left_s=600 + request.by_s)
             return self.lease
 
         @app.post("/api/lease/release")
-        async def release(asked: ReleaseRequest) -> LeaseView | None:
-            self.lease = lease_view(LeaseState.RELEASING, reason=asked.reason)
+        async def release(request: ReleaseRequest) -> LeaseView | None:
+            self.lease = lease_view(LeaseState.RELEASING, reason=request.reason)
             return self.lease
 
     def _of_the_place(self, app: FastAPI) -> None:
@@ -176,13 +179,13 @@ class StandIn:
             return ticket_view(TicketState.CANCELLED, message="It was given up.")
 
         @app.post("/api/ticket/requeue")
-        async def requeue(asked: RequeueRequest) -> TicketView:
-            self.ticket = ticket_view(id=asked.ticket + 1, position=5)
+        async def requeue(request: RequeueRequest) -> TicketView:
+            self.ticket = ticket_view(id=request.ticket + 1, position=5)
             return self.ticket
 
         @app.post("/hub/api/miglab/move/{user}/{server:path}")
-        async def move(user: str, server: str, asked: dict[str, str]) -> object:
-            self.moved.append((user, server, asked.get("shape", "")))
+        async def move(user: str, server: str, request: dict[str, str]) -> object:
+            self.moved.append((user, server, request.get("shape", "")))
             if self.refuses:
                 return JSONResponse(self.refuses.model_dump(), 409)
             return JSONResponse({"url": "/hub/miglab/moving/ada/"}, 202)

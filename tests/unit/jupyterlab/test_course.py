@@ -12,13 +12,13 @@ from miglab_jupyterlab.course import course, progress
 
 
 def notebook(*cells: str) -> str:
-    made = [{"cell_type": "code", "source": text.splitlines(keepends=True)} for text in cells]
-    return json.dumps({"cells": made})
+    code_cells = [{"cell_type": "code", "source": text.splitlines(keepends=True)} for text in cells]
+    return json.dumps({"cells": code_cells})
 
 
-def evidence(explanation: str = "", **more: Any) -> str:
-    said = {"points": [1], "prediction": {}, "explanation": explanation, **more}
-    return json.dumps(said)
+def evidence(explanation: str = "", **fields: Any) -> str:
+    fields_of_evidence = {"points": [1], "prediction": {}, "explanation": explanation, **fields}
+    return json.dumps(fields_of_evidence)
 
 
 @pytest.fixture
@@ -33,12 +33,12 @@ def root(tmp_path: Path) -> Path:
 
 def test_notebooks_come_in_order_with_their_headings(root: Path) -> None:
     """Titles are the first headings; a notebook without one is called by its file."""
-    found = course("Lab", root, "notebooks")
-    assert [(one["path"], one["title"]) for one in found["notebooks"]] == [
+    lab_course = course("Lab", root, "notebooks")
+    assert [(n["path"], n["title"]) for n in lab_course["notebooks"]] == [
         ("notebooks/1_first.ipynb", "Your slice"),
         ("notebooks/2_second.ipynb", "2 second"),
     ]
-    assert (found["title"], found["handed_in"]) == ("Lab", None)
+    assert (lab_course["title"], lab_course["handed_in"]) == ("Lab", None)
 
 
 def test_what_is_done_is_counted(root: Path) -> None:

@@ -28,8 +28,8 @@ def home(tmp_path: Path) -> Path:
     return home
 
 
-def read(home: Path, **given: str) -> GitLink:
-    return read_link(lambda name: given.get(name, ""), ALLOWED, home)
+def read(home: Path, **parameters: str) -> GitLink:
+    return read_link(lambda name: parameters.get(name, ""), ALLOWED, home)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_any_other_folder_is_refused(home: Path, target: str):
 
 
 @pytest.mark.parametrize(
-    "given",
+    "parameters",
     [
         {"branch": "--upload-pack=x"},
         {"branch": "+main:other"},
@@ -128,26 +128,26 @@ def test_any_other_folder_is_refused(home: Path, target: str):
         {"urlPath": "lab/../../mallory"},
     ],
 )
-def test_odd_parameters_are_refused(home: Path, given: dict[str, str]):
+def test_odd_parameters_are_refused(home: Path, parameters: dict[str, str]):
     """A branch is no option and no refspec, a depth a number, the next page one of this server."""
     with pytest.raises(LinkRefused):
-        read(home, repo=REPO, **given)
+        read(home, repo=REPO, **parameters)
 
 
 def test_plain_parameters_are_kept(home: Path):
     """Branch, depth and backup go on to nbgitpuller; but not where links are switched off."""
-    given = {"repo": REPO, "branch": "feature/x-1.2", "depth": "3", "backup": "true"}
-    link = read(home, **given)
+    parameters = {"repo": REPO, "branch": "feature/x-1.2", "depth": "3", "backup": "true"}
+    link = read(home, **parameters)
     assert (link.branch, link.depth, link.backup) == ("feature/x-1.2", 3, True)
     with pytest.raises(LinkRefused, match="switched off"):
-        read_link(lambda name: given.get(name, ""), (), home)
+        read_link(lambda name: parameters.get(name, ""), (), home)
 
 
 class Redirect(BaseHTTPRequestHandler):
     """Sends everybody somewhere else."""
 
     def do_GET(self) -> None:
-        self.server.asked.append(self.path)  # type: ignore[attr-defined]
+        self.server.paths.append(self.path)  # type: ignore[attr-defined]
         self.send_response(302)
         self.send_header("Location", f"/elsewhere{self.path}")
         self.end_headers()
@@ -158,7 +158,7 @@ class Redirect(BaseHTTPRequestHandler):
 @pytest.fixture
 def redirecting() -> Iterator[HTTPServer]:
     server = HTTPServer(("127.0.0.1", 0), Redirect)
-    server.asked = []  # type: ignore[attr-defined]
+    server.paths = []  # type: ignore[attr-defined]
     thread = Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     yield server
@@ -167,9 +167,9 @@ def redirecting() -> Iterator[HTTPServer]:
     server.server_close()
 
 
-def git(repo: str, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
-    env = git_environment(repo) | {"no_proxy": "*"} | more
-    return subprocess.run(["git", *words], env=env, capture_output=True, text=True, check=False)
+def git(repo: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    env = git_environment(repo) | {"no_proxy": "*"} | variables
+    return subprocess.run(["git", *arguments], env=env, capture_output=True, text=True, check=False)
 
 
 @with_git
@@ -177,7 +177,7 @@ def test_a_redirect_is_not_followed(redirecting: HTTPServer):
     """It could lead to a repository that the lab does not allow."""
     repo = f"http://127.0.0.1:{redirecting.server_port}/example/x"
     assert git(repo, "ls-remote", "--", repo).returncode != 0
-    assert [path.startswith("/elsewhere") for path in redirecting.asked] == [False]  # type: ignore[attr-defined]
+    assert [path.startswith("/elsewhere") for path in redirecting.paths] == [False]  # type: ignore[attr-defined]
 
 
 @with_git
@@ -194,31 +194,36 @@ def test_neither_submodules_nor_links_nor_hooks(tmp_path: Path):
     """Whatever the student's own git does with them."""
     config = tmp_path / "gitconfig"
     config.write_text("[user]\nname = x\nemail = x@x\n[submodule]\nrecurse = true\n")
-    made, repo = tmp_path / "made", (tmp_path / "made").as_uri()
-    mine = {"GIT_CONFIG_GLOBAL": str(config)}
+    upstream, repo = tmp_path / "made", (tmp_path / "made").as_uri()
+    student_environment = {"GIT_CONFIG_GLOBAL": str(config)}
 
-    def own(*words: str, folder: Path = made) -> None:
-        asked = ["git", "-C", str(folder), "-c", "protocol.file.allow=always", *words]
-        subprocess.run(asked, env=mine | {"PATH": "/usr/bin:/bin"}, check=True, capture_output=True)
+    def upstream_git(*arguments: str, folder: Path = upstream) -> None:
+        command = ["git", "-C", str(folder), "-c", "protocol.file.allow=always", *arguments]
+        subprocess.run(
+            command,
+            env=student_environment | {"PATH": "/usr/bin:/bin"},
+            check=True,
+            capture_output=True,
+        )
 
-    for folder in (made, tmp_path / "inner"):
+    for folder in (upstream, tmp_path / "inner"):
         subprocess.run(["git", "init", "--quiet", folder], check=True)
         (folder / "file").write_text("x")
-        own("add", "file", folder=folder)
-        own("commit", "-m", "x", folder=folder)
-    own("submodule", "add", (tmp_path / "inner").as_uri(), "inner")
-    (made / "link").symlink_to("/etc")
-    own("add", "link")
-    own("commit", "-m", "link")
+        upstream_git("add", "file", folder=folder)
+        upstream_git("commit", "-m", "x", folder=folder)
+    upstream_git("submodule", "add", (tmp_path / "inner").as_uri(), "inner")
+    (upstream / "link").symlink_to("/etc")
+    upstream_git("add", "link")
+    upstream_git("commit", "-m", "link")
     copy = tmp_path / "copy"
-    assert git(repo, "clone", "--", repo, str(copy), **mine).returncode == 0
+    assert git(repo, "clone", "--", repo, str(copy), **student_environment).returncode == 0
     assert not list((copy / "inner").iterdir())
     assert not (copy / "link").is_symlink()
     hook = copy / ".git/hooks/post-merge"
     hook.write_text(f"#!/bin/sh\ntouch {tmp_path}/PWNED\n")
     hook.chmod(0o755)
-    (made / "file").write_text("y")
-    own("commit", "-am", "y")
-    assert git(repo, "-C", str(copy), "pull", **mine).returncode == 0
+    (upstream / "file").write_text("y")
+    upstream_git("commit", "-am", "y")
+    assert git(repo, "-C", str(copy), "pull", **student_environment).returncode == 0
     assert (copy / "file").read_text() == "y"
     assert not (tmp_path / "PWNED").exists()

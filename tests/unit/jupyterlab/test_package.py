@@ -62,17 +62,17 @@ def test_the_page_names_every_signal_and_setting():
         for name in message.model_fields:
             assert f"`{name}`" in PAGE
     listed = re.findall(r"`c\.LeaseExtension\.(\w+)` \| (\d+) \|", PAGE)
-    own = LeaseExtension.class_own_traits().items()
-    defaults = {name: trait.default_value for name, trait in own if name.endswith("_s")}
+    own_traits = LeaseExtension.class_own_traits().items()
+    defaults = {name: trait.default_value for name, trait in own_traits if name.endswith("_s")}
     assert {name: float(value) for name, value in listed} == defaults
 
 
-@pytest.mark.parametrize("said, pace", [("", (15, 5)), ("2", (2, 2)), ("60", (60, 5))])
+@pytest.mark.parametrize("report_s, pace", [("", (15, 5)), ("2", (2, 2)), ("60", (60, 5))])
 def test_the_lab_says_how_often_to_report(
-    monkeypatch: pytest.MonkeyPatch, said: str, pace: tuple[float, float]
+    monkeypatch: pytest.MonkeyPatch, report_s: str, pace: tuple[float, float]
 ):
     """Warned at least as often as else; what is set here goes before what the lab says."""
-    monkeypatch.setenv("MIGLAB_REPORT_S", said)
+    monkeypatch.setenv("MIGLAB_REPORT_S", report_s)
     extension = LeaseExtension()
     assert (extension.interval_s, extension.warned_s) == pace
     assert LeaseExtension(interval_s=7.0).interval_s == 7.0

@@ -55,9 +55,9 @@ class JupyterServer:
     def keeper(self) -> Any:
         return self.extension.keeper
 
-    async def post(self, what: str, **body: object) -> httpx.Response:
+    async def post(self, button: str, **body: object) -> httpx.Response:
         """What a button does."""
-        return await self.client.post(f"miglab/api/{what}", json=body, headers=MINE)
+        return await self.client.post(f"miglab/api/{button}", json=body, headers=MINE)
 
     async def lease(self) -> dict[str, Any]:
         """What a page that was just opened shows."""
@@ -95,7 +95,7 @@ async def start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pool: StandIn
 ) -> AsyncIterator[Start]:
     """Makes a server with the environment a spawner would give it; its loop is not started."""
-    made: list[JupyterServer] = []
+    servers: list[JupyterServer] = []
     for name in ("JUPYTER_CONFIG_PATH", "MIGLAB_API", "MIGLAB_LEASE", "MIGLAB_SHAPE"):
         monkeypatch.delenv(name, raising=False)
     for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_DATA_DIR"):
@@ -105,8 +105,8 @@ async def start(
     monkeypatch.setenv("JUPYTERHUB_USER", "ada ß")
     monkeypatch.setenv("JUPYTERHUB_SERVER_NAME", "lab 2")
 
-    def make(**given: str) -> JupyterServer:
-        env = {"MIGLAB_API": pool.url, "MIGLAB_LEASE": "7", "MIGLAB_SHAPE": "1g.5gb"} | given
+    def make(**variables: str) -> JupyterServer:
+        env = {"MIGLAB_API": pool.url, "MIGLAB_LEASE": "7", "MIGLAB_SHAPE": "1g.5gb"} | variables
         for name, value in env.items():
             monkeypatch.setenv(name, value)
         app = ServerApp(
@@ -119,11 +119,11 @@ async def start(
         )
         app.config.IdentityProvider.token = TOKEN
         app.initialize(argv=[], new_httpserver=False)
-        made.append(JupyterServer(app))
-        return made[-1]
+        servers.append(JupyterServer(app))
+        return servers[-1]
 
     yield make
-    for server in made:
+    for server in servers:
         await server.close()
     ServerApp.clear_instance()
 
@@ -131,9 +131,9 @@ async def start(
 @pytest.fixture
 async def server(start: Start) -> JupyterServer:
     """A server with a slice, of which it has heard."""
-    made = start()
-    await made.keeper.round()
-    return made
+    jupyter_server = start()
+    await jupyter_server.keeper.round()
+    return jupyter_server
 
 
 async def received(tab: WebSocketClientConnection) -> dict[str, Any]:
@@ -146,24 +146,24 @@ async def received(tab: WebSocketClientConnection) -> dict[str, Any]:
 
 async def test_a_round_tells_and_learns(server: JupyterServer, pool: StandIn):
     """The pool hears of this server, by its own token; the front end hears of the lease."""
-    assert pool.asked == [("/api/server/signals", "Bearer servers-own-token")]
-    assert (pool.told[0].kernels, pool.told[0].terminals) == ((), 0)
-    assert pool.told[0].cpu_s is not None
-    shown = await server.lease()
-    assert (shown["state"], shown["shape"]) == ("held", "1g.5gb")
-    assert shown["lease"]["others_wait"] == 3
-    assert 0 < shown["lease"]["left_s"] <= 600
+    assert pool.requests == [("/api/server/signals", "Bearer servers-own-token")]
+    assert (pool.reported_signals[0].kernels, pool.reported_signals[0].terminals) == ((), 0)
+    assert pool.reported_signals[0].cpu_s is not None
+    status = await server.lease()
+    assert (status["state"], status["shape"]) == ("held", "1g.5gb")
+    assert status["lease"]["others_wait"] == 3
+    assert 0 < status["lease"]["left_s"] <= 600
 
 
 async def test_nobody_else_gets_in(start: Start, pool: StandIn):
     """Without the server's own authentication no route answers, and nothing is asked."""
     server = start()
     assert (await server.client.get("miglab/api/lease")).status_code == 403
-    for what in ACTIONS:
-        assert (await server.client.post(f"miglab/api/{what}", json={})).status_code == 403
+    for button in ACTIONS:
+        assert (await server.client.post(f"miglab/api/{button}", json={})).status_code == 403
     with pytest.raises(HTTPClientError, match="403"):
         await server.watch({})
-    assert pool.asked == []
+    assert pool.requests == []
 
 
 async def test_a_cookie_alone_changes_nothing(start: Start, pool: StandIn):
@@ -172,37 +172,37 @@ async def test_a_cookie_alone_changes_nothing(start: Start, pool: StandIn):
     await server.client.get(f"lab?token={TOKEN}")  # now there is a cookie
     assert (await server.client.get("miglab/api/lease")).status_code == 200
     assert (await server.client.post("miglab/api/release", json={})).status_code == 403
-    assert pool.asked == []
+    assert pool.requests == []
     xsrf = {"X-XSRFToken": server.client.cookies["_xsrf"]}
     answer = await server.client.post("miglab/api/release", json={}, headers=xsrf)
     assert answer.status_code == 200
 
 
 @pytest.mark.parametrize(
-    ("what", "body", "state"),
+    ("button", "body", "state"),
     [("keepalive", {}, "held"), ("extend", {"by_s": 1800}, "held"), ("release", {}, "ending")],
 )
 async def test_what_a_button_does_is_seen_in_every_tab(
-    start: Start, pool: StandIn, what: str, body: dict[str, Any], state: str
+    start: Start, pool: StandIn, button: str, body: dict[str, Any], state: str
 ):
     """One acts; the others are told at once, without a round."""
     pool.lease = lease_view(warned=warning())
     server = start()
     await server.keeper.round()
-    one, other = await server.watch(MINE), await server.watch(MINE)
-    assert (await received(one))["warning"]["kind"] == "idle"
-    await received(other)
-    answer = await server.post(what, **body)
-    for told in (answer.json(), await received(one), await received(other)):
-        assert (told["state"], told["warning"]) == (state, None)
-    assert pool.asked[-1][0] == f"/api/lease/{what}"
+    first_tab, second_tab = await server.watch(MINE), await server.watch(MINE)
+    assert (await received(first_tab))["warning"]["kind"] == "idle"
+    await received(second_tab)
+    answer = await server.post(button, **body)
+    for status in (answer.json(), await received(first_tab), await received(second_tab)):
+        assert (status["state"], status["warning"]) == (state, None)
+    assert pool.requests[-1][0] == f"/api/lease/{button}"
 
 
-@pytest.mark.parametrize("what", ["extend", "move"])
-async def test_a_refusal_comes_through_in_the_pools_words(start: Start, pool: StandIn, what: str):
+@pytest.mark.parametrize("button", ["extend", "move"])
+async def test_a_refusal_comes_through_in_the_pools_words(start: Start, pool: StandIn, button: str):
     """The person who pressed the button reads why, and nothing goes anywhere."""
     pool.refuses, server = NOT_NOW, start()
-    answer = await server.post(what, by_s=60)
+    answer = await server.post(button, by_s=60)
     assert (answer.status_code, answer.json()) == (409, NOT_NOW.model_dump())
     assert server.keeper.status()["moving"] == ""
 
@@ -211,9 +211,9 @@ async def test_a_refusal_comes_through_in_the_pools_words(start: Start, pool: St
 async def test_nonsense_is_not_passed_on(start: Start, pool: StandIn, value: object):
     """400, and the pool is not asked."""
     server = start()
-    for what, body in (("extend", {"by_s": value}), ("read", {"message": value})):
-        answer = await server.post(what, **body)
-        assert (answer.status_code, pool.asked) == (400, [])
+    for button, body in (("extend", {"by_s": value}), ("read", {"message": value})):
+        answer = await server.post(button, **body)
+        assert (answer.status_code, pool.requests) == (400, [])
 
 
 @pytest.mark.parametrize("status", [429, 502, 503])
@@ -223,10 +223,10 @@ async def test_a_pool_that_restarts_is_said_and_survived(
     """What was known stays shown with its age; a button says to try again; then all is well."""
     pool.broken = status
     await server.keeper.round()
-    shown = server.keeper.status()
-    assert (shown["state"], shown["problem"]) == ("held", "silent")
-    for what in ("keepalive", "move"):
-        answer = await server.post(what)
+    keeper_status = server.keeper.status()
+    assert (keeper_status["state"], keeper_status["problem"]) == ("held", "silent")
+    for button in ("keepalive", "move"):
+        answer = await server.post(button)
         assert (answer.status_code, answer.json()["reason"]) == (503, "pool-silent")
     pool.broken = 0
     await server.keeper.round()
@@ -239,18 +239,18 @@ async def test_a_pool_that_never_answered(start: Start, pool: StandIn):
     for url, problem in (("http://127.0.0.1:9", "silent"), (pool.url, "refused")):
         server = start(MIGLAB_API=url)
         await server.keeper.round()
-        shown = server.keeper.status()
-        assert (shown["state"], shown["problem"]) == ("unknown", problem)
+        status = server.keeper.status()
+        assert (status["state"], status["problem"]) == ("unknown", problem)
 
 
 async def test_silent_without_a_pool(start: Start, pool: StandIn):
     """Nothing is sent, nothing is shown, nothing fails; a button says that there is nobody."""
     server = start(MIGLAB_API="", **CPU)
     await server.extension._start_jupyter_server_extension(server.app)
-    assert ((await server.lease())["state"], pool.asked) == ("none", [])
+    assert ((await server.lease())["state"], pool.requests) == ("none", [])
     assert server.keeper._task is None
-    for what in ("release", "cancel", "requeue"):
-        assert (await server.post(what)).status_code in (404, 409)
+    for button in ("release", "cancel", "requeue"):
+        assert (await server.post(button)).status_code in (404, 409)
 
 
 async def test_what_a_tab_reports_reaches_the_pool(start: Start, pool: StandIn):
@@ -265,14 +265,14 @@ async def test_what_a_tab_reports_reaches_the_pool(start: Start, pool: StandIn):
         await tab.write_message(message)
     await server.until(lambda: server.keeper.tabs.summary(0.0).unsaved is not None)
     await server.keeper.round()
-    said = pool.told[-1]
-    assert (said.browsers, said.unsaved) == (1, 2)
-    assert said.browser_age_s is not None
-    assert said.browser_age_s >= 4.0
+    report = pool.reported_signals[-1]
+    assert (report.browsers, report.unsaved) == (1, 2)
+    assert report.browser_age_s is not None
+    assert report.browser_age_s >= 4.0
     tab.close()
     await server.until(lambda: not server.keeper.tabs.summary(0.0).open)
     await server.keeper.round()
-    assert pool.told[-1].browsers == 0
+    assert pool.reported_signals[-1].browsers == 0
 
 
 # -- a server without a slice ------------------------------------------------------------------
@@ -289,14 +289,14 @@ async def waiting(start: Start, pool: StandIn) -> JupyterServer:
 
 async def test_the_position_is_shown_and_kept(waiting: JupyterServer, pool: StandIn):
     """Each report attends the ticket, and brings the place and the likely wait."""
-    shown = waiting.keeper.status()
-    assert (shown["state"], shown["lease"]) == ("none", None)
-    place = shown["ticket"]
+    status = waiting.keeper.status()
+    assert (status["state"], status["lease"]) == ("none", None)
+    place = status["ticket"]
     assert (place["state"], place["position"], place["waiting"]) == ("waiting", 2, 5)
     assert place["estimate"]["high_s"] == 900
-    assert pool.asked[-1] == ("/api/server/signals", "Bearer servers-own-token")
+    assert pool.requests[-1] == ("/api/server/signals", "Bearer servers-own-token")
     await waiting.keeper.round()
-    assert pool.known == [None, 5]
+    assert pool.reported_tickets == [None, 5]
 
 
 async def test_an_offer_comes_to_every_tab(waiting: JupyterServer, pool: StandIn):
@@ -310,16 +310,18 @@ async def test_an_offer_comes_to_every_tab(waiting: JupyterServer, pool: StandIn
     assert 200 < place["left_s"] <= 300
 
 
-@pytest.mark.parametrize(("what", "shape"), [("move", ""), ("to-cpu", "cpu")])
-async def test_one_click_asks_the_hub(waiting: JupyterServer, pool: StandIn, what: str, shape: str):
+@pytest.mark.parametrize(("button", "shape"), [("move", ""), ("to-cpu", "cpu")])
+async def test_one_click_asks_the_hub(
+    waiting: JupyterServer, pool: StandIn, button: str, shape: str
+):
     """For this very server, to what is offered or without a slice; every tab learns where to go."""
     pool.ticket = ticket_view(TicketState.OFFERED)
     tab = await waiting.watch(MINE)
     await received(tab)
-    answer = await waiting.post(what)
+    answer = await waiting.post(button)
     assert answer.json()["moving"] == "/hub/miglab/moving/ada/"
     assert pool.moved == [("ada ß", "lab 2", shape)]
-    assert pool.asked[-1][1] == "Bearer servers-own-token"
+    assert pool.requests[-1][1] == "Bearer servers-own-token"
     views = [await received(tab) for _ in range(2)]
     assert [view["moving"] for view in views] == ["saving", answer.json()["moving"]]
     assert {view["moving_to"] for view in views} == {shape or "1g.5gb"}
@@ -399,12 +401,15 @@ async def test_messages_are_shown_until_read(start: Start, pool: StandIn):
     server = start()
     await server.keeper.round()
     tab = await server.watch(MINE)
-    shown = (await received(tab))["messages"]
-    assert [(one["id"], one["text"]) for one in shown] == [(3, "Ten minutes left."), (4, script)]
+    messages = (await received(tab))["messages"]
+    assert [(message["id"], message["text"]) for message in messages] == [
+        (3, "Ten minutes left."),
+        (4, script),
+    ]
     await server.post("read", message=3)
-    assert [one["id"] for one in (await received(tab))["messages"]] == [4]
+    assert [message["id"] for message in (await received(tab))["messages"]] == [4]
     await server.keeper.round()
-    assert [one["id"] for one in server.keeper.status()["messages"]] == [4]
+    assert [message["id"] for message in server.keeper.status()["messages"]] == [4]
 
 
 async def test_progress_is_told_once_the_notice_was_read(start: Start, pool: StandIn):
@@ -420,4 +425,4 @@ async def test_progress_is_told_once_the_notice_was_read(start: Start, pool: Sta
     assert (await server.post("notice-read")).json()["sharing"] is True
     await server.keeper.round()
     await server.keeper.round()
-    assert [(one.course, one.experiments) for one in pool.reports] == [("ml", ())]
+    assert [(report.course, report.experiments) for report in pool.reports] == [("ml", ())]

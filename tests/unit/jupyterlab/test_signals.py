@@ -37,10 +37,10 @@ def test_what_is_sent_is_the_pools_message():
     """The pool's own class takes it, and understands it."""
     ages = Ages()
     look = reading({"a": ("busy", 1), "b": ("idle", 1)}, {"1": "x"}, sockets=2)
-    said = Signals.model_validate(signals(look, Tabs(1, 3.0, 2), ages, 10.0))
-    assert [kernel.busy for kernel in said.kernels or ()] == [True, False]
-    assert (said.terminals, said.browsers, said.unsaved) == (1, 2, 2)
-    assert (said.browser_age_s, said.cpu_s) == (3.0, 1.5)
+    message = Signals.model_validate(signals(look, Tabs(1, 3.0, 2), ages, 10.0))
+    assert [kernel.busy for kernel in message.kernels or ()] == [True, False]
+    assert (message.terminals, message.browsers, message.unsaved) == (1, 2, 2)
+    assert (message.browser_age_s, message.cpu_s) == (3.0, 1.5)
     other = signals(reading(sockets=1), NOBODY, Ages(), 0.0)
     assert other["browsers"] == 1, "a connection without our tab is somebody all the same"
 
@@ -60,8 +60,8 @@ def test_an_age_grows_until_there_is_activity():
         body = signals(reading({"a": ("idle", mark)}), NOBODY, ages, now)
         return body["kernels"][0]["last_execution_age_s"]
 
-    seen = ((5, "2030", 0), (20, "2030", 15), (35, "1999", 0), (36, "1999", 1))  # it jumps back
-    assert [age(mark, now) for now, mark, _ in seen] == [age_s for *_, age_s in seen]
+    looks = ((5, "2030", 0), (20, "2030", 15), (35, "1999", 0), (36, "1999", 1))  # it jumps back
+    assert [age(mark, now) for now, mark, _ in looks] == [age_s for *_, age_s in looks]
     signals(reading(), NOBODY, ages, 40.0)
     assert ages.first_seen == {}, "a kernel of the same name later starts anew"
 
@@ -74,8 +74,8 @@ def test_the_youngest_terminal_counts():
     assert (body["terminals"], body["terminal_age_s"]) == (2, 0)
     body = signals(reading(terminals={"1": "a"}), NOBODY, ages, 40.0)
     assert (body["terminals"], body["terminal_age_s"]) == (1, 40)
-    for found, count in (({}, 0), (None, None)):  # what cannot be told is not zero
-        body = signals(reading(terminals=found), NOBODY, ages, 50.0)
+    for terminals, count in (({}, 0), (None, None)):  # what cannot be told is not zero
+        body = signals(reading(terminals=terminals), NOBODY, ages, 50.0)
         assert (body["terminals"], body["terminal_age_s"]) == (count, None)
 
 
@@ -93,7 +93,7 @@ def test_tabs_add_up():
 
 
 @pytest.mark.parametrize(
-    "said",
+    "report",
     [
         {},
         {"unsaved": -1, "active_age_s": -5},
@@ -104,11 +104,11 @@ def test_tabs_add_up():
         {"unsaved": [1], "active_age_s": {"s": 1}},
     ],
 )
-def test_nonsense_of_a_tab_changes_nothing(said: dict[str, Any]):
+def test_nonsense_of_a_tab_changes_nothing(report: dict[str, Any]):
     """What the pool would refuse is not believed in the first place."""
     tabs = OpenTabs()
     tabs.add("a")
-    tabs.take_report("a", said, 10.0)
+    tabs.take_report("a", report, 10.0)
     assert tabs.summary(10.0) == Tabs(1, None, None)
 
 
@@ -120,16 +120,16 @@ def test_never_more_than_the_pool_takes():
         tabs.take_report(tab, {"unsaved": MANY}, 0.0)
     names = [str(number) for number in range(MANY + 1)]
     look = reading({name: ("busy", 1) for name in names}, dict.fromkeys(names), MANY + 1)
-    said = Signals.model_validate(signals(look, tabs.summary(0.0), Ages(), 0.0))
-    assert (len(said.kernels or ()), said.terminals, said.browsers) == (MANY, MANY, MANY)
+    message = Signals.model_validate(signals(look, tabs.summary(0.0), Ages(), 0.0))
+    assert (len(message.kernels or ()), message.terminals, message.browsers) == (MANY, MANY, MANY)
 
 
 def test_cpu_time_is_of_the_whole_family(monkeypatch: pytest.MonkeyPatch):
     """This process and what it started, never less than its own; without psutil it is unknown."""
-    own = psutil.Process().cpu_times()
-    found = process_cpu_s(os.getpid())
-    assert found is not None
-    assert found >= own.user + own.system
+    own_times = psutil.Process().cpu_times()
+    family_s = process_cpu_s(os.getpid())
+    assert family_s is not None
+    assert family_s >= own_times.user + own_times.system
     monkeypatch.setattr("miglab_jupyterlab.signals.psutil", None)
     assert process_cpu_s() is None
 
@@ -154,16 +154,16 @@ def test_a_server_without_terminals_has_none():
 async def kernel():
     """A kernel that has run nothing, its manager, and a client of it."""
     manager = AsyncMappingKernelManager()
-    made = manager.get_kernel(await manager.start_kernel())
-    client = made.client()
+    kernel_manager = manager.get_kernel(await manager.start_kernel())
+    client = kernel_manager.client()
     client.start_channels()
-    yield made, {"kernel_manager": manager}, client
+    yield kernel_manager, {"kernel_manager": manager}, client
     client.stop_channels()
     await manager.shutdown_all(now=True)
     manager.context.destroy(linger=0)  # its own is left to the garbage collector, which complains
 
 
-async def heard(kernel):
+async def state_heard(kernel):
     """Wait until the server has heard its status."""
     async with asyncio.timeout(STARTS_S):
         while kernel.execution_state == "starting":
@@ -173,33 +173,35 @@ async def heard(kernel):
 
 async def test_a_kernel_that_was_not_heard_is_idle_once_it_was_asked(kernel):
     """Without the question it would stay as it is."""
-    made, settings, client = kernel
+    kernel_manager, settings, client = kernel
     await client.wait_for_ready()
-    made.execution_state = "starting"
+    kernel_manager.execution_state = "starting"
     ask_starting_kernels(settings)
-    assert await heard(made) == "idle"
+    assert await state_heard(kernel_manager) == "idle"
 
 
 async def test_one_that_computes_answers_when_it_has_done_so(kernel):
     """Its first "busy" was lost; while its cell runs nobody takes it for idle."""
-    made, settings, client = kernel
+    kernel_manager, settings, client = kernel
     await client.wait_for_ready()
     prompts: asyncio.Queue[str] = asyncio.Queue()
     cell = "input('first'); input('second')"
     running = asyncio.create_task(
         client.execute_interactive(
-            cell, stdin_hook=lambda said: prompts.put_nowait(said["content"]["prompt"])
+            cell, stdin_hook=lambda request: prompts.put_nowait(request["content"]["prompt"])
         )
     )
     async with asyncio.timeout(STARTS_S):
         assert await prompts.get() == "first"
-        while made.execution_state != "busy":  # it comes by another channel than the prompt
+        while (
+            kernel_manager.execution_state != "busy"
+        ):  # it comes by another channel than the prompt
             await asyncio.sleep(0.01)
-        made.execution_state = "starting"
+        kernel_manager.execution_state = "starting"
         ask_starting_kernels(settings)
         client.input("")
         assert await prompts.get() == "second"  # the kernel was there and back
-        assert made.execution_state == "starting"
+        assert kernel_manager.execution_state == "starting"
         client.input("")
         await running
-    assert await heard(made) == "idle"
+    assert await state_heard(kernel_manager) == "idle"

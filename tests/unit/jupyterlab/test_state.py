@@ -20,7 +20,7 @@ from miglab_jupyterlab.state import (
 from .standin import NOW, lease_view, message, ticket_view, warning
 
 
-def known(
+def status_with(
     view: LeaseView | None, now: float = 100.0, before: KnownStatus | None = None
 ) -> KnownStatus:
     status = ServerStatus(lease=view).model_dump(mode="json")
@@ -29,12 +29,12 @@ def known(
 
 def test_time_left_is_counted_by_one_clock():
     """The pool's clock is compared with itself alone, then seconds go by here."""
-    told = front_end_status(known(lease_view(left_s=600), now=100.0), 130.0)
-    assert told["state"] == "held"
-    assert told["lease"]["left_s"] == 570
-    assert told["lease"]["guaranteed_s"] is None
+    front_end = front_end_status(status_with(lease_view(left_s=600), now=100.0), 130.0)
+    assert front_end["state"] == "held"
+    assert front_end["lease"]["left_s"] == 570
+    assert front_end["lease"]["guaranteed_s"] is None
     open_ended = front_end_status(
-        known(lease_view(left_s=None, guaranteed_s=600), now=100.0), 130.0
+        status_with(lease_view(left_s=None, guaranteed_s=600), now=100.0), 130.0
     )["lease"]
     assert (open_ended["left_s"], open_ended["guaranteed_s"]) == (None, 570)
 
@@ -42,26 +42,35 @@ def test_time_left_is_counted_by_one_clock():
 @pytest.mark.parametrize("used", [600, 0, None])
 def test_what_is_told_of_a_lease(used: int | None):
     """NVML's None comes through: what is not known is not zero. Why it is warned, and for long."""
-    told = front_end_status(known(lease_view(used_mib=used, warned=warning(60))), 110.0)
-    assert (told["lease"]["memory_mib"], told["lease"]["memory_used_mib"]) == (4864, used)
-    said = {"kind": "idle", "reason": "Nothing ran for 20 min.", "left_s": 50, "keepalives_left": 1}
-    assert {name: told["warning"][name] for name in said} == said
+    front_end = front_end_status(status_with(lease_view(used_mib=used, warned=warning(60))), 110.0)
+    assert (front_end["lease"]["memory_mib"], front_end["lease"]["memory_used_mib"]) == (4864, used)
+    warning_fields = {
+        "kind": "idle",
+        "reason": "Nothing ran for 20 min.",
+        "left_s": 50,
+        "keepalives_left": 1,
+    }
+    assert {name: front_end["warning"][name] for name in warning_fields} == warning_fields
 
 
 def test_while_the_pool_is_silent_what_was_known_ages():
     """Time goes on, and it is said how old it all is; an answer ends that."""
-    silent = known(lease_view(left_s=600, warned=warning(60))).with_problem("silent")
-    told = front_end_status(silent, 145.0)
-    assert (told["problem"], told["silent_s"]) == ("silent", 45)
-    assert (told["state"], told["lease"]["left_s"], told["warning"]["left_s"]) == ("held", 555, 15)
+    silent = status_with(lease_view(left_s=600, warned=warning(60))).with_problem("silent")
+    front_end = front_end_status(silent, 145.0)
+    assert (front_end["problem"], front_end["silent_s"]) == ("silent", 45)
+    assert (front_end["state"], front_end["lease"]["left_s"], front_end["warning"]["left_s"]) == (
+        "held",
+        555,
+        15,
+    )
 
-    again = known(lease_view(), 120.0, silent)
-    told = front_end_status(again, 120.0)
-    assert (told["problem"], told["silent_s"], again.tried) == ("", None, 0)
+    again = status_with(lease_view(), 120.0, silent)
+    front_end = front_end_status(again, 120.0)
+    assert (front_end["problem"], front_end["silent_s"], again.tried) == ("", None, 0)
 
 
 OVER = "the class is over"
-ENDING = known(lease_view(LeaseState.RELEASING, reason=OVER))
+ENDING = status_with(lease_view(LeaseState.RELEASING, reason=OVER))
 
 
 @pytest.mark.parametrize(
@@ -69,18 +78,18 @@ ENDING = known(lease_view(LeaseState.RELEASING, reason=OVER))
     [
         (KnownStatus("1g.5gb"), "unknown", ""),
         (KnownStatus("cpu"), "none", ""),
-        (known(lease_view()), "held", ""),
+        (status_with(lease_view()), "held", ""),
         (ENDING, "ending", OVER),
-        (known(lease_view(LeaseState.RELEASED, reason=OVER)), "gone", OVER),
-        (known(None, 100.0, ENDING), "gone", OVER),
-        (known(None, 100.0, known(lease_view(warned=warning()))), "gone", NO_LEASE),
+        (status_with(lease_view(LeaseState.RELEASED, reason=OVER)), "gone", OVER),
+        (status_with(None, 100.0, ENDING), "gone", OVER),
+        (status_with(None, 100.0, status_with(lease_view(warned=warning()))), "gone", NO_LEASE),
     ],
 )
 def test_a_slice_that_goes_keeps_its_reason(state: KnownStatus, shows: str, reason: str):
     """Before it is heard of, on the way, at its end, and when the pool has forgotten the lease."""
-    told = front_end_status(state, 100.0)
-    assert (told["state"], told["reason"], told["warning"]) == (shows, reason, None)
-    assert told["shape"] == ("cpu" if shows == "none" else "1g.5gb")
+    front_end = front_end_status(state, 100.0)
+    assert (front_end["state"], front_end["reason"], front_end["warning"]) == (shows, reason, None)
+    assert front_end["shape"] == ("cpu" if shows == "none" else "1g.5gb")
 
 
 def test_a_lease_never_seen_is_gone_in_the_pools_words():
@@ -92,12 +101,12 @@ def test_a_lease_never_seen_is_gone_in_the_pools_words():
         front_end_status(before, 100.0)["ticket"],
     ) == ("unknown", None)
     assert pause_s(before, 15.0, 5.0, 60.0) == 5.0
-    told = front_end_status(known(None, before=replace(before, unseen=FIRST_LOOKS)), 0.0)
-    assert (told["state"], told["reason"]) == ("gone", NO_LEASE)
+    front_end = front_end_status(status_with(None, before=replace(before, unseen=FIRST_LOOKS)), 0.0)
+    assert (front_end["state"], front_end["reason"]) == ("gone", NO_LEASE)
 
 
-def waits(state: TicketState, **more: Any) -> KnownStatus:
-    status = ServerStatus(ticket=ticket_view(state, **more), messages=(message(),))
+def waits(state: TicketState, **fields: Any) -> KnownStatus:
+    status = ServerStatus(ticket=ticket_view(state, **fields), messages=(message(),))
     return KnownStatus("cpu").with_answer_at(NOW, 100.0).with_status(status.model_dump(mode="json"))
 
 
@@ -120,14 +129,14 @@ def test_a_ticket_as_the_student_sees_it(state: TicketState, shows: str, left_s:
 
 def test_messages_end():
     """By the pool's clock; and one that was put away does not come back."""
-    told = waits(TicketState.WAITING)
-    assert [one["left_s"] for one in front_end_status(told, 130.0)["messages"]] == [570]
-    assert front_end_status(told, 701.0)["messages"] == []
-    assert front_end_status(told, 130.0, read={3})["messages"] == []
+    queued_status = waits(TicketState.WAITING)
+    assert [m["left_s"] for m in front_end_status(queued_status, 130.0)["messages"]] == [570]
+    assert front_end_status(queued_status, 701.0)["messages"] == []
+    assert front_end_status(queued_status, 130.0, read={3})["messages"] == []
 
 
 def _after(times: int) -> KnownStatus:
-    state = known(lease_view())
+    state = status_with(lease_view())
     for _ in range(times):
         state = state.with_problem("silent")
     return state
@@ -136,15 +145,18 @@ def _after(times: int) -> KnownStatus:
 @pytest.mark.parametrize(
     ("state", "pause"),
     [
-        (known(lease_view()), 15),
+        (status_with(lease_view()), 15),
         (_after(1), 15),
         (_after(2), 30),
         (_after(3), 60),
         (_after(2000), 60),
-        (known(lease_view(warned=warning())), 5),
-        (known(lease_view(warned=warning())).with_problem("silent").with_problem("silent"), 5),
-        (known(None), 5),
-        (known(None, before=known(lease_view())), 60),
+        (status_with(lease_view(warned=warning())), 5),
+        (
+            status_with(lease_view(warned=warning())).with_problem("silent").with_problem("silent"),
+            5,
+        ),
+        (status_with(None), 5),
+        (status_with(None, before=status_with(lease_view())), 60),
         (waits(TicketState.WAITING), 15),
         (waits(TicketState.OFFERED), 5),
         (waits(TicketState.EXPIRED), 15),
@@ -162,10 +174,12 @@ def test_what_measurements_borrow() -> None:
     server = KnownStatus("borrow")
     assert front_end_status(server, 0.0)["state"] == "none"
     assert front_end_status(server, 0.0)["borrow"] == {"state": "none", "shape": ""}
-    told = front_end_status(server.with_status({"borrowing": waits}), 0.0)["borrow"]
-    assert told == {"state": "waiting", "shape": "1g.5gb", "ahead": 3, **wait}
-    told = front_end_status(server.with_status({"borrowed": {"shape": "3g.20gb"}}), 0.0)["borrow"]
-    assert told == {"state": "held", "shape": "3g.20gb"}
+    borrowing = front_end_status(server.with_status({"borrowing": waits}), 0.0)["borrow"]
+    assert borrowing == {"state": "waiting", "shape": "1g.5gb", "ahead": 3, **wait}
+    borrowing = front_end_status(server.with_status({"borrowed": {"shape": "3g.20gb"}}), 0.0)[
+        "borrow"
+    ]
+    assert borrowing == {"state": "held", "shape": "3g.20gb"}
     assert front_end_status(KnownStatus("cpu"), 0.0)["borrow"] is None
 
 
@@ -186,6 +200,6 @@ def test_a_long_lease_is_thinned_and_keeps_its_beginning():
     history = History()
     for at in range(5 * MOST):
         history.add(float(at), used((at, None)), runs=False)
-    shown = history.points(5.0 * MOST)
-    assert len(shown) <= MOST
-    assert shown[0][1] == 0 and shown[-1][1] >= 5 * MOST - 2
+    points = history.points(5.0 * MOST)
+    assert len(points) <= MOST
+    assert points[0][1] == 0 and points[-1][1] >= 5 * MOST - 2

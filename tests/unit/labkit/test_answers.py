@@ -23,7 +23,7 @@ def test_the_right_ratio_is_drawn_at_its_point(key, label, base, ratio):
         assert answer is not None and answer.value == pytest.approx(ratio)
         assert experiment.place_of(answer, points) == label
         assert experiment.height(points, ratio) == pytest.approx(3.0)
-    assert all(experiment.answer((one,), is_whole=True) is None for one in both)
+    assert all(experiment.answer((point,), is_whole=True) is None for point in both)
 
 
 def test_what_is_drawn_is_the_same_percentile():
@@ -65,11 +65,11 @@ def test_a_part_has_its_own_ridge():
         limit("memory, all 2", 0.5, 5.0, "all 2"),
         limit("fp32, all 2", 8.0, 20.0, "all 2"),
     ]
-    asked = EXPERIMENTS["T-7"]
-    assert asked.answer(points, is_whole=True).value == 1.0
-    assert asked.height(points, 1.0) == 10.0
+    ridge = EXPERIMENTS["T-7"]
+    assert ridge.answer(points, is_whole=True).value == 1.0
+    assert ridge.height(points, 1.0) == 10.0
     assert set(your_slice.roofs_by_part(points)) == {
         "the roof in fp32, 1 of 2",
         "the roof in fp32, all 2",
     }
-    assert asked.answer(points[:1], is_whole=True) is None
+    assert ridge.answer(points[:1], is_whole=True) is None

@@ -43,12 +43,12 @@ def test_percent_cells_have_their_sections(tmp_path):
 
 def test_a_notebook_is_read_as_it_is(tmp_path):
     """The same cells come from an .ipynb, whose source may be a list of lines."""
-    written = [
+    notebook_cells = [
         {"cell_type": "markdown", "source": ["# Title\n", "words"]},
         {"cell_type": "code", "source": ["a = 1\n", "b = 2"]},
     ]
     file = tmp_path / "one.ipynb"
-    file.write_text(json.dumps({"cells": written}))
+    file.write_text(json.dumps({"cells": notebook_cells}))
     assert cells.read_cells(file) == [cells.Cell(1, "a = 1\nb = 2", "Title")]
 
 
@@ -59,7 +59,7 @@ def test_solution_lines_count_in_the_text_with_solutions():
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "says"),
+    ("name", "text", "message"),
     [
         ("a.ipynb", "{}", "not a whole notebook"),
         ("a.ipynb", "", "not a whole notebook"),
@@ -67,10 +67,10 @@ def test_solution_lines_count_in_the_text_with_solutions():
         ("a.py", None, "cannot be read"),
     ],
 )
-def test_what_is_no_notebook_is_refused_with_a_sentence(tmp_path, name, text, says):
+def test_what_is_no_notebook_is_refused_with_a_sentence(tmp_path, name, text, message):
     """Other kinds, cut files and missing ones."""
     file = tmp_path / name
     if text is not None:
         file.write_text(text)
-    with pytest.raises(LabError, match=says):
+    with pytest.raises(LabError, match=message):
         cells.read_cells(file)

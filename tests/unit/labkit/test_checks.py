@@ -27,7 +27,7 @@ def test_every_check_has_a_twin_and_what_is_false_somewhere_says_what_is_true():
     """A world in which what it is about is absent; a sentence that has room for one number."""
     assert set(TWINS) == set(CHECKS)
     assert all(twin.absent for twin in TWINS.values())
-    false = [one for one in CHECKS.values() if Verdict.CONTRADICTED in one.expected.values()]
+    false = [check for check in CHECKS.values() if Verdict.CONTRADICTED in check.expected.values()]
     assert all(check.instead.format(1.5) != check.instead for check in false)
 
 
@@ -53,9 +53,9 @@ def shares_by(tier):
     """What a student who always says the same would get right, by verdict."""
     core = [key for key in CHECKS if not EXPERIMENTS[key].is_optional]
     on_one = tier in (Tier.SLICE, Tier.WHOLE_GPU)
-    shown = [CHECKS[key].expected[Tier.CPU if on_one and key in RANKS else tier] for key in core]
-    asked = [verdict for verdict in shown if isinstance(verdict, Verdict)]
-    return {verdict: asked.count(verdict) / len(asked) for verdict in Verdict}
+    expected = [CHECKS[key].expected[Tier.CPU if on_one and key in RANKS else tier] for key in core]
+    verdicts = [verdict for verdict in expected if isinstance(verdict, Verdict)]
+    return {verdict: verdicts.count(verdict) / len(verdicts) for verdict in Verdict}
 
 
 @pytest.mark.parametrize("tier", CORE_TIERS)
@@ -86,12 +86,12 @@ def test_an_emulated_slice_is_not_asked_about_bandwidth_and_isolation():
 
 def series(times):
     """Samples that take so many times as long as a second, by what was measured."""
-    return {name: [each * j for j in JITTER] for name, each in times.items()}
+    return {name: [seconds * j for j in JITTER] for name, seconds in times.items()}
 
 
-def ranks(one, two):
+def ranks(one_rank_s, two_ranks_s):
     """Series of DP-3: how long the work takes one rank, and two of them."""
-    return series({"one rank": one / 50, "two ranks": two / 50})
+    return series({"one rank": one_rank_s / 50, "two ranks": two_ranks_s / 50})
 
 
 def on_cores(gain, speed_up, share=1.0):
@@ -111,7 +111,7 @@ LITTLE_TO_HIDE = series({"flat": 1.1, "buckets": 1.0, "no sync": 1.0})
 
 
 @pytest.mark.parametrize(
-    ("key", "tier", "data", "says", "why"),
+    ("key", "tier", "data", "expected", "cause"),
     [
         ("MIG-5", Tier.WHOLE_GPU, part(0.95), "supported", ""),
         ("MIG-5", Tier.WHOLE_GPU, part(1.9), "contradicted", ""),
@@ -130,8 +130,8 @@ LITTLE_TO_HIDE = series({"flat": 1.1, "buckets": 1.0, "no sync": 1.0})
         ("DP-3", Tier.SEVERAL_GPUS, ranks(0.9, 1), "contradicted", ""),
     ],
 )
-def test_what_series_say_of_a_claim(key, tier, data, says, why):
+def test_what_series_say_of_a_claim(key, tier, data, expected, cause):
     """A false claim is followed by what is true, with its number."""
     judged = CHECKS[key].judge(data, tier)
-    assert says == (UNASKED if judged.expected == UNASKED else judged.verdict.value)
-    assert why in judged.why
+    assert expected == (UNASKED if judged.expected == UNASKED else judged.verdict.value)
+    assert cause in judged.why

@@ -41,12 +41,12 @@ def _somebody_is_there(monkeypatch, tmp_path):
     monkeypatch.setitem(CHECKS, "MIG-12", PACKED)
 
 
-def seen(prediction, points=POINTS):
+def evidence_with(prediction, points=POINTS):
     return Evidence("X-1", "t", "ms", "here", "cpu", "", points, prediction, ended="now")
 
 
 @pytest.mark.parametrize(
-    ("said", "says"),
+    ("predicted", "sentence"),
     [
         (20.0, "it is 20 ms. At two: exactly as predicted"),
         (19.0, "within 10 % of the prediction"),
@@ -57,22 +57,22 @@ def seen(prediction, points=POINTS):
         (Trend.FLAT, "You said it stays flat; it rises. From 10 (one) to 20 (two)."),
     ],
 )
-def test_what_was_predicted_is_compared_with_the_result(said, says):
+def test_what_was_predicted_is_compared_with_the_result(predicted, sentence):
     """A number with a point's, a trend with both ends; in one sentence, whatever was said."""
-    if isinstance(said, Trend):
-        prediction, unit = Prediction("why", "", trend=said), None
+    if isinstance(predicted, Trend):
+        prediction, unit = Prediction("why", "", trend=predicted), None
     else:
-        prediction, unit = Prediction("why", "", said, "ms"), "ms"
-    assert says in comparison(replace(LINE, unit=unit), seen(prediction))
+        prediction, unit = Prediction("why", "", predicted, "ms"), "ms"
+    assert sentence in comparison(replace(LINE, unit=unit), evidence_with(prediction))
 
 
 def test_a_cross_is_drawn_for_an_end_of_an_interval():
     """What is asked of T-1 is no point's value; its cross stands over the point all the same."""
     point = Point(1.0, "itself", 1.0, low=0.97, high=1.02)
-    shown = seen(Prediction("why", "", 1.1, "x"), (point,))
-    drawn = spec(plot_of(EXPERIMENTS["T-1"], shown))["layer"][-1]["data"]["values"]
-    assert "it is 1.02 x. At the interval" in comparison(EXPERIMENTS["T-1"], shown)
-    assert [row["place"] for row in drawn] == ["itself"]
+    evidence = evidence_with(Prediction("why", "", 1.1, "x"), (point,))
+    crosses = spec(plot_of(EXPERIMENTS["T-1"], evidence))["layer"][-1]["data"]["values"]
+    assert "it is 1.02 x. At the interval" in comparison(EXPERIMENTS["T-1"], evidence)
+    assert [row["place"] for row in crosses] == ["itself"]
 
 
 def packing_runner(folder, best=98.0):
@@ -81,8 +81,10 @@ def packing_runner(folder, best=98.0):
         computed_step("3x2g.10gb", 0, lambda: 84.0),
         computed_step("the best", 1, lambda: best),
     )
-    known = replace(EXPERIMENTS["MIG-12"], steps=steps)
-    return Runner(replace(known, data=lambda points: {USED: [points[-1].value]}), folder)
+    packing_experiment = replace(EXPERIMENTS["MIG-12"], steps=steps)
+    return Runner(
+        replace(packing_experiment, data=lambda points: {USED: [points[-1].value]}), folder
+    )
 
 
 def run_by_hand(runner):
@@ -109,8 +111,11 @@ def test_no_verdict_before_a_claim_and_the_first_claim_counts(tmp_path):
     assert "You say: contradicted." in runner.message
     assert "supported, as expected here" in runner.message
     runner.explain("on second thoughts", Verdict.SUPPORTED)
-    kept = store.load(tmp_path / "evidence" / "MIG-12.json")
-    assert (kept.verdict_read, kept.explanation) == (Verdict.CONTRADICTED, "on second thoughts")
+    evidence = store.load(tmp_path / "evidence" / "MIG-12.json")
+    assert (evidence.verdict_read, evidence.explanation) == (
+        Verdict.CONTRADICTED,
+        "on second thoughts",
+    )
     assert "you: contradicted; data: supported" in str(summary("MIG-12"))
 
 
@@ -146,8 +151,8 @@ def test_nobody_at_the_panel_gets_the_verdict_at_once(tmp_path):
 
 def series_drawn(widgets):
     """The names in the legends of the plots that are shown."""
-    drawn = [output["data"] for one in widgets.plots for output in one.outputs]
-    return " ".join(json.dumps(data[MIME], ensure_ascii=False) for data in drawn)
+    plots = [output["data"] for plot in widgets.plots for output in plot.outputs]
+    return " ".join(json.dumps(data[MIME], ensure_ascii=False) for data in plots)
 
 
 def test_what_others_measured_is_shown_beside_ones_own_after_a_prediction(tmp_path, monkeypatch):
@@ -158,18 +163,21 @@ def test_what_others_measured_is_shown_beside_ones_own_after_a_prediction(tmp_pa
     panel = Panel(EXPERIMENTS["MX-5"], tmp_path / "evidence")
     panel._repr_mimebundle_()
     widgets = panel._widgets
-    assert [one.description for one in widgets.layers] == ["Show recorded run", "Show the class"]
-    assert all(one.disabled for one in widgets.layers)
+    assert [layer.description for layer in widgets.layers] == [
+        "Show recorded run",
+        "Show the class",
+    ]
+    assert all(layer.disabled for layer in widgets.layers)
     panel.switch("the class", is_on=True)
     assert "Predict first" in panel.runner.message
     panel.lock_in("5", "it is safe")
-    assert not any(one.disabled for one in widgets.layers)
-    own = replace(recorded, replayed_from=None, prediction=predict("5", "it is safe", "%"))
-    panel.runner.evidence, panel.runner.message = own, "You said 5 %; it is 10 %."
+    assert not any(layer.disabled for layer in widgets.layers)
+    students_run = replace(recorded, replayed_from=None, prediction=predict("5", "it is safe", "%"))
+    panel.runner.evidence, panel.runner.message = students_run, "You said 5 %; it is 10 %."
     for layer, name in zip(widgets.layers, ("not yours", "the class: "), strict=True):
         assert name not in series_drawn(widgets)
         layer.value = True
-        assert (panel.evidence, panel.runner.message) == (own, "You said 5 %; it is 10 %.")
+        assert (panel.evidence, panel.runner.message) == (students_run, "You said 5 %; it is 10 %.")
         assert name in series_drawn(widgets)
         assert name not in widgets.status.value
         layer.value = False
@@ -187,10 +195,10 @@ def test_the_next_step_is_open_and_its_button_is_the_strong_one(tmp_path):
 
     def strong():
         buttons = (widgets.lock, widgets.run, widgets.keep)
-        return [one.description for one in buttons if one.button_style]
+        return [button.description for button in buttons if button.button_style]
 
     def is_open():
-        return [one.layout.display is None for one in widgets.bodies]
+        return [body.layout.display is None for body in widgets.bodies]
 
     assert (strong(), is_open()) == (["Lock in prediction"], [True, False, False])
     widgets.lock.click()
@@ -231,8 +239,8 @@ def test_a_recorded_run_is_judged_by_the_student_first_and_never_kept(tmp_path):
 def test_a_device_that_cannot_be_asked_says_so_and_asks_no_claim(tmp_path):
     """Not applicable, why, and where it can be seen."""
     data = {"fp32 time": (1.0,), "bf16 time": (1.0,)}
-    known = replace(EXPERIMENTS["MX-2"], unit="SMs", data=lambda _: data)
-    runner = Runner(replace(known, steps=(computed_step("a", 0, lambda: 1.0),)), tmp_path)
+    asks_sms = replace(EXPERIMENTS["MX-2"], unit="SMs", data=lambda _: data)
+    runner = Runner(replace(asks_sms, steps=(computed_step("a", 0, lambda: 1.0),)), tmp_path)
     run_by_hand(runner)
     assert "not a question for this device, because" in runner.message
     assert "The recorded run of a GPU can show it." in runner.message

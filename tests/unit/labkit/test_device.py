@@ -14,9 +14,9 @@ GPU = Device("cuda", "A100", 40960, sms=108, uuid="GPU-a")
 OTHER_GPU = Device("cuda", "A100", 40960, sms=108, uuid="GPU-b")
 
 
-def holding(tier, *held):
+def holding(tier, *devices):
     """A server with these devices."""
-    return Place(tier, held, "", CpuBudget(2.0, 2), Lease())
+    return Place(tier, devices, "", CpuBudget(2.0, 2), Lease())
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_each_rank_gets_a_slice_of_its_own():
 
 
 @pytest.mark.parametrize(
-    ("held", "environ", "opened"),
+    ("devices", "environ", "opened"),
     [
         ((GPU, OTHER_GPU), {}, ("0",)),
         ((GPU, OTHER_GPU), {"CUDA_VISIBLE_DEVICES": "GPU-b,GPU-a"}, ("GPU-b",)),
@@ -88,14 +88,14 @@ def test_each_rank_gets_a_slice_of_its_own():
         ((CPU,), {}, ()),
     ],
 )
-def test_a_process_that_needs_one_gpu_opens_no_other(held, environ, opened, monkeypatch):
+def test_a_process_that_needs_one_gpu_opens_no_other(devices, environ, opened, monkeypatch):
     """Of several whole GPUs it gets the first it may use; else its environment stays as it is."""
-    monkeypatch.setitem(place._PLACE, "here", holding(device.tier_of(held), *held))
+    monkeypatch.setitem(place._PLACE, "here", holding(device.tier_of(devices), *devices))
     assert place.one_of_several_gpus(environ) == opened
 
 
 @pytest.mark.parametrize(
-    ("slices", "ranks", "given", "backend"),
+    ("slices", "ranks", "visible", "backend"),
     [
         ("MIG-a", 2, ["MIG-a", "MIG-a"], "gloo"),
         ("MIG-a,MIG-b", 3, ["MIG-a", "MIG-b", "MIG-a"], "gloo"),
@@ -104,24 +104,24 @@ def test_a_process_that_needs_one_gpu_opens_no_other(held, environ, opened, monk
     ],
 )
 async def test_ranks_that_may_share_go_around_the_devices(
-    slices, ranks, given, backend, monkeypatch
+    slices, ranks, visible, backend, monkeypatch
 ):
     """Only where there are too few; without a GPU they stay on the CPU."""
     monkeypatch.setenv("MIGLAB_SLICES", slices)
-    held = (CPU,) if not slices else ()
-    monkeypatch.setitem(place._PLACE, "here", holding(Tier.CPU, *held))
-    added, found = await place.assign_devices(ranks, share_device=True)
-    assert [env["CUDA_VISIBLE_DEVICES"] for env in added] == given
-    assert found == backend
+    devices = (CPU,) if not slices else ()
+    monkeypatch.setitem(place._PLACE, "here", holding(Tier.CPU, *devices))
+    added, chosen_backend = await place.assign_devices(ranks, share_device=True)
+    assert [env["CUDA_VISIBLE_DEVICES"] for env in added] == visible
+    assert chosen_backend == backend
 
 
 @pytest.mark.parametrize(("sms", "half", "share"), [(14, 6, 14 / 6), (42, 20, 2.1), (132, 66, 2.0)])
 def test_half_of_a_slice_is_what_the_driver_gives(sms, half, share):
     """Six of fourteen SMs are no half: what is expected of a part follows from its real size."""
-    held = Device("cuda", "A100", 4864, sms=sms, capability="8.0", is_slice=True)
-    made = parts.parts_of(holding(Tier.SLICE, held))
-    assert made.half == half
-    assert made.whole / made.half == pytest.approx(share)
+    slice_device = Device("cuda", "A100", 4864, sms=sms, capability="8.0", is_slice=True)
+    slice_parts = parts.parts_of(holding(Tier.SLICE, slice_device))
+    assert slice_parts.half == half
+    assert slice_parts.whole / slice_parts.half == pytest.approx(share)
 
 
 def test_a_real_slice_that_torch_cannot_see_stops_with_the_reason():
@@ -142,8 +142,8 @@ def test_the_environment_of_a_child_only_grows():
     """What the notebook has in its environment, the child has too."""
     from labkit.run.child import child_env
 
-    own = {"HOME": "/home/jo", "PYTHONPATH": "/mine"}
-    env = child_env(own, {"CUDA_VISIBLE_DEVICES": "MIG-a"})
+    notebook_env = {"HOME": "/home/jo", "PYTHONPATH": "/mine"}
+    env = child_env(notebook_env, {"CUDA_VISIBLE_DEVICES": "MIG-a"})
     assert env["HOME"] == "/home/jo"
     assert env["PYTHONPATH"].startswith("/mine")
     assert env["CUDA_VISIBLE_DEVICES"] == "MIG-a"

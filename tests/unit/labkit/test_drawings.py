@@ -10,10 +10,10 @@ from labkit.notebook.drawings import partition, picture, pictures, pipeline
 FOUR = [("1g.5gb", start) for start in range(4)]
 
 
-def drawn(picture) -> str:
+def words_of(picture) -> str:
     """The words of a drawing: those above it, in its lanes, and in its boxes."""
-    (bars, words), title = picture.spec["layer"], picture.spec["title"]
-    return " ".join([*title["text"], *title["subtitle"], *texts(bars), *texts(words)])
+    (bars, labels), title = picture.spec["layer"], picture.spec["title"]
+    return " ".join([*title["text"], *title["subtitle"], *texts(bars), *texts(labels)])
 
 
 def texts(layer) -> list[str]:
@@ -23,33 +23,33 @@ def texts(layer) -> list[str]:
 
 def test_a_partition_says_what_is_in_use():
     """A 3g.20gb at 4 leaves room for four 1g.5gb; everything but the memory's eighth is in use."""
-    shown = partition(("3g.20gb", 4), *FOUR)
-    assert "98 of 98 SMs in use, 38.62 of 39.5 GiB in use" in repr(shown)
-    assert drawn(shown).count("1g.5gb") >= 4
+    drawing = partition(("3g.20gb", 4), *FOUR)
+    assert "98 of 98 SMs in use, 38.62 of 39.5 GiB in use" in repr(drawing)
+    assert words_of(drawing).count("1g.5gb") >= 4
     assert "not cut" in repr(partition())
 
 
 @pytest.mark.parametrize(
-    ("slices", "says"),
+    ("slices", "sentence"),
     [
         ([("3g.20gb", 2)], "a 3g.20gb cannot begin at 2, only at 0, 4"),
         ([("3g.20gb", 0), *FOUR], "the 1g.5gb at 3 overlaps the 3g.20gb at 0"),
         ([("7g.40gb", 4)], "cannot begin at 4, only at 0"),
     ],
 )
-def test_what_does_not_fit_is_drawn_and_said(slices, says):
+def test_what_does_not_fit_is_drawn_and_said(slices, sentence):
     """Nothing is refused: the picture shows it, and names it."""
-    assert says in drawn(partition(*slices))
-    assert says in repr(partition(*slices))
+    assert sentence in words_of(partition(*slices))
+    assert sentence in repr(partition(*slices))
 
 
 def test_a_schedule_shows_its_waiting():
     """Ticks of (stage, micro-batch), or a text of F and B a stage."""
     ticks = [[(stage, at - stage) for stage in range(2) if 0 <= at - stage < 3] for at in range(4)]
     assert "25% of the time" in repr(pipeline(ticks, 2))
-    shown = pipeline(["FFFBBB", "FBFBFB"], 2)
-    assert "2 stages, 8 ticks" in repr(shown)
-    assert "backward" in drawn(shown)
+    drawing = pipeline(["FFFBBB", "FBFBFB"], 2)
+    assert "2 stages, 8 ticks" in repr(drawing)
+    assert "backward" in words_of(drawing)
     for nothing in ([], ["BF", "FB"]):
         assert pipeline(nothing, 2)._repr_mimebundle_() == {
             "text/plain": "There is no schedule to draw yet."
@@ -59,10 +59,10 @@ def test_a_schedule_shows_its_waiting():
 @pytest.mark.parametrize("name", pictures())
 def test_a_picture_is_xml_with_words(name):
     """A screen reader gets the sentence, a terminal too; nothing is drawn outside."""
-    shown = picture(name)
-    root = ElementTree.fromstring(shown._repr_html_())
+    drawing = picture(name)
+    root = ElementTree.fromstring(drawing._repr_html_())
     assert root.get("role") == "img"
-    assert root[0].text == repr(shown)
+    assert root[0].text == repr(drawing)
     for item in root.iter():
         if item.get("x") is not None:
             width = float(root.get("viewBox").split()[2])
@@ -74,7 +74,7 @@ def test_a_picture_is_xml_with_words(name):
 
 def test_the_geometry_is_that_of_the_packing_puzzle():
     """Seven and eight, and every profile with its shares."""
-    says = repr(picture("geometry"))
-    assert "seven slices of 14 SMs" in says
-    shares = [f"{one.name} {one.compute} and {one.memory}" for one in A100.values()]
-    assert all(share in says for share in shares)
+    description = repr(picture("geometry"))
+    assert "seven slices of 14 SMs" in description
+    shares = [f"{profile.name} {profile.compute} and {profile.memory}" for profile in A100.values()]
+    assert all(share in description for share in shares)

@@ -38,7 +38,7 @@ FASTER = ("0.1,", "0.01,")
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         (None, "measure first"),
         ("", "not whole JSON"),
@@ -48,24 +48,24 @@ FASTER = ("0.1,", "0.01,")
         (FASTER, "changed after it was measured"),
     ],
 )
-def test_damaged_files_say_what_is_wrong(tmp_path, text, says):
+def test_damaged_files_say_what_is_wrong(tmp_path, text, message):
     """Not there yet, cut short, another kind, another version; a faster sample typed by hand."""
     path = store.save(MADE, tmp_path)
     if text is None:
         path.unlink()
     else:
         path.write_text(path.read_text().replace(*text) if text is FASTER else text)
-    with pytest.raises(EvidenceDamaged, match=says):
+    with pytest.raises(EvidenceDamaged, match=message):
         store.load(path)
 
 
 def test_a_forged_digest_does_not_hide_a_contradiction(tmp_path):
     """A prediction later than the start, identical samples: found although the digest fits."""
     late = predict("1", "because", "x")
-    same = Measurement("f", (0.1,) * 20, Tier.CPU, (), "host", False)
-    forged = replace(MADE, prediction=late, points=(Point(1.0, "one", 0.1, (same,)),))
-    found = store.inconsistencies(forged)
-    assert len(found) == 2
+    repeated = Measurement("f", (0.1,) * 20, Tier.CPU, (), "host", False)
+    forged = replace(MADE, prediction=late, points=(Point(1.0, "one", 0.1, (repeated,)),))
+    contradictions = store.inconsistencies(forged)
+    assert len(contradictions) == 2
     with pytest.raises(EvidenceDamaged, match="contradicts itself"):
         store.load(store.save(forged, tmp_path))
 
@@ -80,9 +80,9 @@ def test_only_a_predicted_run_by_hand_is_a_students_own():
 
 def test_a_replayed_run_is_marked_and_not_the_students():
     """Recorded evidence loses its prediction and says where it came from."""
-    shown = store.recorded("MX-5")
-    assert (shown.replayed_from, shown.prediction) == (shown.place, None)
-    assert not shown.is_students
+    replayed = store.recorded("MX-5")
+    assert (replayed.replayed_from, replayed.prediction) == (replayed.place, None)
+    assert not replayed.is_students
     with pytest.raises(NotMeasured, match="No recorded run"):
         store.recorded("nothing-like-this")
 
@@ -175,13 +175,13 @@ def test_trends_are_three():
 
 
 @pytest.mark.parametrize(
-    ("said", "unit", "says"),
+    ("number", "unit", "message"),
     [("", None, "Choose first"), ("", "ms", "Type a number in ms"), ("1", "x", "why")],
 )
-def test_what_is_missing_is_asked_for_in_its_order(said, unit, says):
+def test_what_is_missing_is_asked_for_in_its_order(number, unit, message):
     """Whoever presses Lock in at once is asked for the prediction, then for the reason."""
-    with pytest.raises(NotAPrediction, match=says):
-        predict(said, " ", unit)
+    with pytest.raises(NotAPrediction, match=message):
+        predict(number, " ", unit)
     assert "because fewer SMs" in str(predict("7.5", "fewer SMs", "x"))
 
 

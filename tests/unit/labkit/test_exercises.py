@@ -36,10 +36,10 @@ def key_of(notebook):
     return grade_code.answer_key(SOURCES / f"{notebook}.py")
 
 
-def names_of(notebook, verdict, own):
+def names_of(notebook, verdict, statements):
     """What a verdict's statements define, with these statements for the exercises."""
     names = {}
-    exec(grade_code.program(verdict, key_of(notebook), own)[0], names)
+    exec(grade_code.program(verdict, key_of(notebook), statements)[0], names)
     return names
 
 
@@ -49,8 +49,8 @@ def test_the_solution_is_right_and_what_the_student_finds_is_not_yet(notebook, v
     solved = names_of(notebook, verdict, key_of(notebook).defined)[verdict]
     assert solved.right, solved.why
     text = (SOURCES / f"{notebook}.py").read_text(encoding="utf-8")
-    found = grade_code.definitions([build_text(text, solutions=False)])
-    unwritten = names_of(notebook, verdict, found)[verdict]
+    unwritten_code = grade_code.definitions([build_text(text, solutions=False)])
+    unwritten = names_of(notebook, verdict, unwritten_code)[verdict]
     assert not unwritten.right
     assert unwritten.why
 
@@ -192,29 +192,29 @@ WHOLE = [
 ]
 
 
-def said_of(exercise, statement):
+def verdict_on(exercise, statement):
     notebook, verdict, name = exercise
-    own = {**key_of(notebook).defined, name: statement}
-    return names_of(notebook, verdict, own)[verdict]
+    statements = {**key_of(notebook).defined, name: statement}
+    return names_of(notebook, verdict, statements)[verdict]
 
 
-@pytest.mark.parametrize(("exercise", "old", "new", "said"), MISTAKES)
-def test_a_typical_mistake_is_named(exercise, old, new, said):
+@pytest.mark.parametrize(("exercise", "old", "new", "message"), MISTAKES)
+def test_a_typical_mistake_is_named(exercise, old, new, message):
     """The solution without it is right, so that it is the mistake that fails."""
     notebook, _, name = exercise
     solved = key_of(notebook).defined[name]
     assert old in solved
-    found = said_of(exercise, solved.replace(old, new))
-    assert not found.right
-    assert said in found.why
+    outcome = verdict_on(exercise, solved.replace(old, new))
+    assert not outcome.right
+    assert message in outcome.why
 
 
-@pytest.mark.parametrize(("exercise", "answer", "said"), WHOLE)
-def test_another_answer_is_told_what_it_is(exercise, answer, said):
+@pytest.mark.parametrize(("exercise", "answer", "message"), WHOLE)
+def test_another_answer_is_told_what_it_is(exercise, answer, message):
     """Nothing of the kind that was asked for, or another way to do it."""
-    found = said_of(exercise, f"{exercise[2]} = {answer}")
-    assert not found.right
-    assert said in found.why
+    outcome = verdict_on(exercise, f"{exercise[2]} = {answer}")
+    assert not outcome.right
+    assert message in outcome.why
 
 
 @pytest.mark.parametrize(
@@ -228,16 +228,16 @@ def test_another_answer_is_told_what_it_is(exercise, answer, said):
 )
 def test_any_way_is_right(exercise, answer):
     """A check asks for what is right, not for its own way."""
-    assert said_of(exercise, f"{exercise[2]} = {answer}").right
+    assert verdict_on(exercise, f"{exercise[2]} = {answer}").right
 
 
 def test_what_fits_is_what_the_pool_can_place():
     """Every choice of up to seven slices: it fits if it is part of a layout of the pool's A100."""
     layouts = maximal_layouts(model_geometry("A100-40GB"), packing.A100)
-    whole = [Counter(placed.profile.name for placed in layout) for layout in layouts]
-    for chosen in packing.packings():
-        fits = any(Counter(chosen) <= one for one in whole)
-        assert packing.truly_fits(chosen) == fits, chosen
+    full_layouts = [Counter(slice_.profile.name for slice_ in layout) for layout in layouts]
+    for choice in packing.packings():
+        fits = any(Counter(choice) <= layout for layout in full_layouts)
+        assert packing.truly_fits(choice) == fits, choice
 
 
 @pytest.mark.parametrize("world", [2, 4, 6, 8])
@@ -258,8 +258,8 @@ def test_the_published_counts_are_counted(layer, at_128):
     import torch
 
     names = names_of("5a_splitting_layers", layer, key_of("5a_splitting_layers").defined)
-    _, sent = run_ranks(names[layer](128), [torch.ones(1000, 500)] * 2)
-    assert max(sent) == 4 * at_128
+    _, sent_by_rank = run_ranks(names[layer](128), [torch.ones(1000, 500)] * 2)
+    assert max(sent_by_rank) == 4 * at_128
 
 
 def test_a_schedule_is_read_by_stage_and_by_tick():

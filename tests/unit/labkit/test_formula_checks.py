@@ -10,14 +10,14 @@ from labkit.exercises import check_busy_share, check_choose, check_per_sm_ratio
 from labkit.exercises.formula_checks import ExactFormula
 
 FORMULAS = [
-    one
-    for name, one in vars(exercises).items()
-    if isinstance(one, ExactFormula) and name not in ("check_fits", "check_ledger")
+    exercise
+    for name, exercise in vars(exercises).items()
+    if isinstance(exercise, ExactFormula) and name not in ("check_fits", "check_ledger")
 ]
 MISTAKES = {
-    f"{one.name}-{number}": (one, words, mistake)
-    for one in FORMULAS
-    for number, (words, mistake) in enumerate(one.mistakes.items())
+    f"{formula.name}-{number}": (formula, sentence, mistake)
+    for formula in FORMULAS
+    for number, (sentence, mistake) in enumerate(formula.mistakes.items())
 }
 NONSENSE: dict[str, Callable[..., Any]] = {
     "nothing": lambda *_: None,
@@ -30,25 +30,25 @@ NONSENSE: dict[str, Callable[..., Any]] = {
 }
 
 
-@pytest.mark.parametrize("formula", FORMULAS, ids=lambda one: one.name)
+@pytest.mark.parametrize("formula", FORMULAS, ids=lambda f: f.name)
 def test_what_is_right_passes(formula: ExactFormula) -> None:
     """Each case has one answer."""
     assert formula(formula.right).right
 
 
 @pytest.mark.parametrize(
-    ("formula", "words", "mistake"), list(MISTAKES.values()), ids=list(MISTAKES)
+    ("formula", "sentence", "mistake"), list(MISTAKES.values()), ids=list(MISTAKES)
 )
 def test_a_typical_mistake_is_called_by_its_own_name(
-    formula: ExactFormula, words: str, mistake: Callable[..., Any]
+    formula: ExactFormula, sentence: str, mistake: Callable[..., Any]
 ) -> None:
     """And by no other's."""
     verdict = formula(mistake)
     assert not verdict.right
-    assert verdict.why == words
+    assert verdict.why == sentence
 
 
-@pytest.mark.parametrize("formula", FORMULAS, ids=lambda one: one.name)
+@pytest.mark.parametrize("formula", FORMULAS, ids=lambda f: f.name)
 @pytest.mark.parametrize("nonsense", NONSENSE.values(), ids=list(NONSENSE))
 def test_nonsense_is_answered_with_a_sentence(
     formula: ExactFormula, nonsense: Callable[..., Any]
@@ -61,9 +61,9 @@ def test_nonsense_is_answered_with_a_sentence(
 
 def test_an_unknown_mistake_is_told_with_its_case() -> None:
     """The call, what is right and what was said; of one that is not written, its name."""
-    said = check_per_sm_ratio(lambda *_: 7.0)
-    assert said.why == "per_sm_ratio(200, 100, 20, 10) is 1, you say 7"
+    outcome = check_per_sm_ratio(lambda *_: 7.0)
+    assert outcome.why == "per_sm_ratio(200, 100, 20, 10) is 1, you say 7"
     assert check_choose(lambda *_: None).why == "write choose first"
-    said = check_busy_share(lambda *_: 0.123)
-    assert said.why == "busy_share of operations apart is 0.4, you say 0.123"
+    outcome = check_busy_share(lambda *_: 0.123)
+    assert outcome.why == "busy_share of operations apart is 0.4, you say 0.123"
     assert "you say 'huge'" in check_choose(lambda *_: "huge").why

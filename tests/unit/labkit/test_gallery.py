@@ -33,32 +33,34 @@ def test_the_gallery_is_whole_and_as_expected(machine):
     """
     is_emulated = machine.name.endswith("-emulated")
     for file in machine.glob("*.json"):
-        found = store.load(file)
-        assert found.stopped is None
-        if found.judgement and found.judgement.expected != "not applicable here":
-            may_be_open = is_emulated or found.tier == Tier.CPU.value
-            accepted = {found.judgement.expected, *(["undecided"] if may_be_open else [])}
-            accepted.add(OTHERWISE.get((machine.name, found.experiment), found.judgement.expected))
-            assert found.judgement.verdict.value in accepted, file
+        evidence = store.load(file)
+        assert evidence.stopped is None
+        if evidence.judgement and evidence.judgement.expected != "not applicable here":
+            may_be_open = is_emulated or evidence.tier == Tier.CPU.value
+            accepted = {evidence.judgement.expected, *(["undecided"] if may_be_open else [])}
+            accepted.add(
+                OTHERWISE.get((machine.name, evidence.experiment), evidence.judgement.expected)
+            )
+            assert evidence.judgement.verdict.value in accepted, file
         assert file.with_suffix(".svg").is_file()
 
 
 def test_what_is_shipped_is_what_the_gallery_shows():
     """A run that is replayed lies in the gallery, byte for byte."""
-    shown = {file.read_bytes() for machine in MACHINES for file in machine.glob("*.json")}
+    gallery_files = {file.read_bytes() for machine in MACHINES for file in machine.glob("*.json")}
     shipped = list(RECORDED.glob("*.json"))
     assert shipped
-    assert all(file.read_bytes() in shown for file in shipped)
+    assert all(file.read_bytes() in gallery_files for file in shipped)
 
 
 @pytest.mark.parametrize("key", ["MIG-1", "MIG-3"])
 def test_a_replay_is_named_as_it_was_recorded(key, monkeypatch):
     """On a CPU's panel the recorded run keeps its title and its SMs: threads are not in it."""
     cpu = Device("cpu", "a CPU", 1024, cpu_cores=2.0, threads=2)
-    here = Place(Tier.CPU, (cpu,), "none", CpuBudget(2.0, 2), Lease())
+    cpu_place = Place(Tier.CPU, (cpu,), "none", CpuBudget(2.0, 2), Lease())
     monkeypatch.setattr(sharing, "why_not", lambda *_, **__: "not tried")
-    made = experiments(define(NOTEBOOK, here))[key]
-    shown = plot_of(made, recorded(key))
-    assert "threads" in made.title
-    assert "SMs" in shown.title
-    assert "threads" not in shown.title + shown.x_label
+    experiment = experiments(define(NOTEBOOK, cpu_place))[key]
+    replay = plot_of(experiment, recorded(key))
+    assert "threads" in experiment.title
+    assert "SMs" in replay.title
+    assert "threads" not in replay.title + replay.x_label

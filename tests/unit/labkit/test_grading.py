@@ -47,7 +47,7 @@ def record(name, seconds, seed):
     return Measurement(name, samples, Tier.CPU, (device,), "host", False, date=date)
 
 
-def honest(seed=0):
+def honest_evidence(seed=0):
     """A comparison as a panel saves it, predicted, judged, read and explained."""
     a, b = record("a", 0.025, seed), record("b", 0.01, seed + 3)
     looks = stats.judge(a.samples_s, b.samples_s, BAND)
@@ -81,7 +81,7 @@ def zip_of(file, parts):
             archive.writestr(name, text)
 
 
-def handed_in(student, evidence, code="def area(r):\n    import math\n    return 3.14159265*r*r"):
+def parts_of(student, evidence, code="def area(r):\n    import math\n    return 3.14159265*r*r"):
     """What lies in the zip that hand_in makes."""
     data = {"schema": store.SCHEMA, **to_data(evidence)}
     data["digest"] = store.digest(data)
@@ -95,9 +95,9 @@ def handed_in(student, evidence, code="def area(r):\n    import math\n    return
 def test_identical_samples_of_two_students_are_flagged():
     """Samples are noise: two people never measure the same twenty."""
     seeds = {"ann": 0, "bob": 0, "cyd": 1}
-    zips = [Submission(who, who, {"MX-2": honest(seed)}) for who, seed in seeds.items()]
-    found = submissions.same_samples(zips)
-    assert found == {("ann", "MX-2"): ["bob"], ("bob", "MX-2"): ["ann"]}
+    zips = [Submission(name, name, {"MX-2": honest_evidence(seed)}) for name, seed in seeds.items()]
+    copies = submissions.same_samples(zips)
+    assert copies == {("ann", "MX-2"): ["bob"], ("bob", "MX-2"): ["ann"]}
 
 
 TOLD = Judgement(Verdict.CONTRADICTED, "why", "supported")
@@ -105,7 +105,7 @@ STOPPED = "stopped by hand"
 
 
 @pytest.mark.parametrize(
-    ("found", "mark", "look_at"),
+    ("changes", "mark", "look_at"),
     [
         ({"judgement": TOLD, "verdict_read": Verdict.SUPPORTED}, 1, ""),
         ({"judgement": TOLD, "verdict_read": Verdict.CONTRADICTED}, 0, ""),
@@ -113,19 +113,19 @@ STOPPED = "stopped by hand"
     ],
 )
 def test_a_claim_is_held_against_the_data_and_not_against_the_verdict_in_the_file(
-    found, mark, look_at
+    changes, mark, look_at
 ):
     """Whatever a file names, the points say 2.5 times: "supported" is right. No run, no mark."""
-    one = replace(honest(), **found)
-    (row,) = grading.experiment_rows(Submission("ann", "ann.zip"), one, ())
+    evidence = replace(honest_evidence(), **changes)
+    (row,) = grading.experiment_rows(Submission("ann", "ann.zip"), evidence, ())
     assert row.machine_mark == mark
     assert look_at in row.look_at
     assert row.verdict == "supported" or look_at
 
 
-def packed_again(folder, names):
+def repacked(folder, names):
     """A zip of the same parts under other names, beside what a packer adds."""
-    parts = {names(name): text for name, text in handed_in("ann", honest(0)).items()}
+    parts = {names(name): text for name, text in parts_of("ann", honest_evidence(0)).items()}
     zip_of(folder / "ann.zip", {**parts, "__MACOSX/._x": b"\x00\xff"})
     return submissions.read_zip(folder / "ann.zip")
 
@@ -133,17 +133,17 @@ def packed_again(folder, names):
 @pytest.mark.parametrize("names", [str, "hand-in/{}".format], ids=["as made", "in a folder"])
 def test_a_zip_that_was_packed_again_is_the_same(names, tmp_path):
     """With a folder around all and a packer's own files in it."""
-    found = packed_again(tmp_path, names)
-    assert (found.student, list(found.evidence), list(found.notebooks)) == (
+    submission = repacked(tmp_path, names)
+    assert (submission.student, list(submission.evidence), list(submission.notebooks)) == (
         "ann", ["MX-2"], ["geometry"],
     )  # fmt: skip
-    assert found.problems == {}
+    assert submission.problems == {}
 
 
 def test_a_zip_with_nothing_of_a_hand_in_has_a_row(tmp_path):
     """Nobody disappears from the table."""
-    found = packed_again(tmp_path, "other/{}.bak".format)
-    (row,) = grading.rows_of(found, {}, {})
+    submission = repacked(tmp_path, "other/{}.bak".format)
+    (row,) = grading.rows_of(submission, {}, {})
     assert (row.file, row.item, row.readable) == ("ann.zip", "zip", "no")
 
 
@@ -157,26 +157,26 @@ def test_a_class_is_marked(tmp_path, capsys):
     zips, sources, table = (tmp_path / name for name in ("zips", "src", "out.csv"))
     zips.mkdir(), sources.mkdir()
     (sources / "geometry.py").write_text(SOURCE)
-    misread = replace(honest(1), verdict_read=Verdict.CONTRADICTED)
+    misread = replace(honest_evidence(1), verdict_read=Verdict.CONTRADICTED)
     for student, parts in {
-        "ann": (honest(0),),
-        "bob": (honest(0), "def area(r):\n    return r"),
+        "ann": (honest_evidence(0),),
+        "bob": (honest_evidence(0), "def area(r):\n    return r"),
         "cyd": (misread, "def area(r:"),
-        "dee": (replace(honest(2), headless=True), "def area(r):\n    return 1 / 0"),
-        "flo": (honest(4),),
+        "dee": (replace(honest_evidence(2), headless=True), "def area(r):\n    return 1 / 0"),
+        "flo": (honest_evidence(4),),
     }.items():
-        zip_of(zips / f"{student}.zip", handed_in(student, *parts))
+        zip_of(zips / f"{student}.zip", parts_of(student, *parts))
     (zips / "eve.zip").write_bytes(b"nothing")
     command = ["grade", str(zips), "--csv", str(table), "--sources", str(sources), "--run-code"]
     assert cli.main([*command, "--plot", str(tmp_path / "class.svg")]) == 0
     with table.open(encoding="utf-8-sig") as file:
         rows = {(row["file"][:3], row["item"]): row for row in csv.DictReader(file)}
-    mark = {who: row["machine_mark"] for (who, item), row in rows.items() if item == "MX-2"}
+    mark = {student: row["machine_mark"] for (student, item), row in rows.items() if item == "MX-2"}
     assert mark == {"ann": "0", "bob": "0", "cyd": "0", "dee": "0", "flo": "1"}
     assert "the same samples as bob.zip" in rows["ann", "MX-2"]["look_at"]
     assert rows["cyd", "MX-2"]["verdict_read"] == "no"
     assert rows["dee", "MX-2"]["students_own"] == "no"
-    code = {who: rows[who, "geometry: area"]["code_exact"] for who in mark}
+    code = {name: rows[name, "geometry: area"]["code_exact"] for name in mark}
     assert code == {"ann": "yes", "bob": "no", "cyd": "no", "dee": "no", "flo": "yes"}
     assert rows["flo", "geometry: area"]["machine_mark"] == "1"
     assert "ZeroDivisionError" in rows["dee", "geometry: area"]["look_at"]

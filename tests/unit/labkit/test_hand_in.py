@@ -30,23 +30,27 @@ def work(tmp_path, monkeypatch):
 
 def test_the_zip_holds_evidence_and_code_without_outputs(work):
     """One zip: who, what was measured, and the notebook stripped of outputs."""
-    made = labkit.hand_in(folder=work)
-    found = read_zip(made.file)
-    assert (found.student, set(found.evidence), found.problems) == ("zoë", {"T-1"}, {})
-    cell = json.loads(found.notebooks["3_mixed_precision"])["cells"][0]
+    hand_in = labkit.hand_in(folder=work)
+    submission = read_zip(hand_in.file)
+    assert (submission.student, set(submission.evidence), submission.problems) == (
+        "zoë",
+        {"T-1"},
+        {},
+    )
+    cell = json.loads(submission.notebooks["3_mixed_precision"])["cells"][0]
     assert (cell["source"], cell["outputs"], cell["execution_count"]) == ("x = 1", [], None)
 
 
 def test_it_says_what_will_not_count(work):
     """A headless run and an edited file are named; the link holds the zip, without a server."""
     (work / "evidence" / "T-2.json").write_text("{")
-    made = labkit.hand_in(folder=work)
-    assert any("T-1 ran without your prediction" in note for note in made.notes)
-    assert any("T-2.json is not whole" in note for note in made.notes)
-    assert "T-2" in read_zip(made.file).problems
-    shown = made._repr_html_()
-    assert 'download="hand-in.zip"' in shown
-    assert "data:application/zip;base64,UEs" in shown
+    hand_in = labkit.hand_in(folder=work)
+    assert any("T-1 ran without your prediction" in note for note in hand_in.notes)
+    assert any("T-2.json is not whole" in note for note in hand_in.notes)
+    assert "T-2" in read_zip(hand_in.file).problems
+    html = hand_in._repr_html_()
+    assert 'download="hand-in.zip"' in html
+    assert "data:application/zip;base64,UEs" in html
 
 
 def test_nothing_to_hand_in_is_said(tmp_path):
@@ -75,17 +79,17 @@ def test_a_fresh_copy_lies_beside_the_edited_one(work, tmp_path_factory, monkeyp
         labkit.fresh_copy("../../etc/passwd")
 
 
-def zipped(name, text):
+def zip_with(name, text):
     """A zip of one file."""
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(name, text)
-    return made.getvalue()
+    return buffer.getvalue()
 
 
-WHOLE = zipped("manifest.json", json.dumps({"student": "ann " * 50}))
+WHOLE = zip_with("manifest.json", json.dumps({"student": "ann " * 50}))
 BROKEN_STREAM = WHOLE[:45] + b"\xff" * 15 + WHOLE[60:]
-BOMB = zipped("evidence/T-1.json", "0" * ((16 << 20) + 1))
+BOMB = zip_with("evidence/T-1.json", "0" * ((16 << 20) + 1))
 
 
 @pytest.mark.parametrize("content", [b"", b"no zip", b"PK\x03\x04 cut", BROKEN_STREAM, BOMB])
@@ -93,7 +97,7 @@ def test_a_broken_zip_is_a_problem_not_a_crash(tmp_path, content):
     """What is no zip is said to be none; a bomb is refused before it is unpacked."""
     file = tmp_path / "ann.zip"
     file.write_bytes(content)
-    found = read_zip(file)
-    assert found.student == "ann"
-    says = "bigger than 16 MiB" if content is BOMB else "cannot be read"
-    assert says in found.problems["zip"]
+    submission = read_zip(file)
+    assert submission.student == "ann"
+    problem = "bigger than 16 MiB" if content is BOMB else "cannot be read"
+    assert problem in submission.problems["zip"]

@@ -38,12 +38,12 @@ def test_other_errors_are_not_taken_for_it():
 
 def test_the_sentence_says_what_to_do_and_explains_migs_form():
     """The student's line first, then what to change."""
-    said = source.out_of_memory_sentence(
+    sentence = source.out_of_memory_sentence(
         {"message": MIG_OOM, "line": 3, "text": "x = torch.ones(n)"}
     )
-    assert said.startswith("line 3 of the cell:   x = torch.ones(n)")
-    assert "internal assertion" in said
-    assert "bigger slice" in said
+    assert sentence.startswith("line 3 of the cell:   x = torch.ones(n)")
+    assert "internal assertion" in sentence
+    assert "bigger slice" in sentence
 
 
 def test_emulation_is_read_or_refused():
@@ -68,13 +68,19 @@ def test_a_step_is_counted_by_kind():
         optimizer.step()
         optimizer.zero_grad()
 
-    found = {kind: mib * 2**20 for kind, mib in count_step(step, network, optimizer).items()}
-    assert (found["parameters"], found["gradients"], found["optimiser"]) == (128, 128, 128)
-    assert found["activations"] == 4 * (2 * 8 + 2 * 4)
-    assert found["peak"] <= sum(
-        found[kind]
+    bytes_by_kind = {
+        kind: mib * 2**20 for kind, mib in count_step(step, network, optimizer).items()
+    }
+    assert (
+        bytes_by_kind["parameters"],
+        bytes_by_kind["gradients"],
+        bytes_by_kind["optimiser"],
+    ) == (128, 128, 128)
+    assert bytes_by_kind["activations"] == 4 * (2 * 8 + 2 * 4)
+    assert bytes_by_kind["peak"] <= sum(
+        bytes_by_kind[kind]
         for kind in ("parameters", "gradients", "optimiser", "activations", "temporaries")
     )
-    assert found["peak"] == sum(
-        size for name, size in found.items() if name.startswith("at the peak")
+    assert bytes_by_kind["peak"] == sum(
+        size for name, size in bytes_by_kind.items() if name.startswith("at the peak")
     )

@@ -42,7 +42,7 @@ BARS = Plot(
 
 def layers(plot, kind):
     """The layers of a specification that draw this kind of mark."""
-    return [one for one in vega.spec(plot)["layer"] if one["mark"]["type"] == kind]
+    return [layer for layer in vega.spec(plot)["layer"] if layer["mark"]["type"] == kind]
 
 
 def values(layer):
@@ -52,9 +52,9 @@ def values(layer):
 def domain(plot, axis="y"):
     """Where an axis ends; the same in every layer."""
     ends = {
-        tuple(one["encoding"][axis]["scale"]["domain"])
-        for one in vega.spec(plot)["layer"]
-        if axis in one["encoding"]
+        tuple(layer["encoding"][axis]["scale"]["domain"])
+        for layer in vega.spec(plot)["layer"]
+        if axis in layer["encoding"]
     }
     assert len(ends) == 1
     return ends.pop()
@@ -98,11 +98,11 @@ def test_it_is_drawn_and_described(plot):
     """
     compiled = vl_convert.vegalite_to_vega(vega.spec(plot), vl_version="5.8")
     assert compiled["signals"][0]["name"] == theme.EMBED["patch"][0]["value"]
-    symbols = [one["encode"]["symbols"]["update"] for one in compiled.get("legends", ())]
+    symbols = [legend["encode"]["symbols"]["update"] for legend in compiled.get("legends", ())]
     assert not any("opacity" in update for update in symbols)
-    drawn = ElementTree.fromstring(figures.svg(plot))
-    assert drawn.tag.endswith("}svg")
-    assert plot.title in "".join(drawn.itertext())
+    svg_root = ElementTree.fromstring(figures.svg(plot))
+    assert svg_root.tag.endswith("}svg")
+    assert plot.title in "".join(svg_root.itertext())
     assert "Prediction: " in vega.spec(plot)["description"]
     if plot.series:
         scale = vega.spec(plot)["layer"][-1]["encoding"]["color"]["scale"]
@@ -114,15 +114,15 @@ def test_an_interval_is_drawn_over_its_point_and_broader_than_it():
     """Its ends are seen where it is shorter than the dot, too; pointing says what the table says:
     name, value, interval and number of samples.
     """
-    kinds = [one["mark"]["type"] for one in vega.spec(PLOT)["layer"]]
+    kinds = [layer["mark"]["type"] for layer in vega.spec(PLOT)["layer"]]
     caps, points = layers(PLOT, "tick")[-1], layers(PLOT, "point")[0]
     dots = values(points)
     assert kinds.index("rule") > kinds.index("point")
     assert caps["mark"]["size"] > max(dot["size"] for dot in dots) ** 0.5
     assert {row["value"] for row in values(caps)} == {9, 11}
     assert caps["encoding"]["tooltip"] == points["encoding"]["tooltip"]
-    said = [dots[0][one["field"]] for one in points["encoding"]["tooltip"]]
-    assert said == ["1", "10", "9 – 11", "3", "measured here"]
+    tooltip = [dots[0][channel["field"]] for channel in points["encoding"]["tooltip"]]
+    assert tooltip == ["1", "10", "9 – 11", "3", "measured here"]
 
 
 @pytest.mark.parametrize("is_zoomed", [True, False])
@@ -138,10 +138,10 @@ def test_outliers_set_no_axis(is_zoomed):
 def test_a_prediction_far_off_is_an_arrow_at_the_rim(predicted, shape):
     """It does not flatten what was measured; a near one is a cross at its place."""
     plot = replace(PLOT, prediction=predicted, prediction_text="a lot")
-    drawn = layers(plot, "point")[-1]
+    predictions = layers(plot, "point")[-1]
     assert domain(plot)[1] < 50
-    assert drawn["mark"].get("shape") == shape
-    assert values(drawn)[0]["place"] == 2
+    assert predictions["mark"].get("shape") == shape
+    assert values(predictions)[0]["place"] == 2
     assert "you predicted a lot" in json.dumps(vega.spec(plot))
 
 
@@ -174,18 +174,18 @@ def test_a_curve_is_a_line_without_points():
 
 
 @pytest.mark.parametrize(
-    ("labels", "says"),
+    ("labels", "tick_labels"),
     [(("64 SMs", "32 SMs"), ["32 SMs", "64 SMs"]), (("copy", "matmul"), []), (("", ""), [])],
 )
-def test_ticks_are_of_one_kind_and_points_have_their_names(labels, says):
+def test_ticks_are_of_one_kind_and_points_have_their_names(labels, tick_labels):
     """Names of places are ticks; names of work stand at the points, and the ticks are numbers."""
     marks = tuple(Mark(x, 1.0, label) for x, label in zip((3.0, 7.0), labels, strict=True))
     plot = Plot("t", "x", "y", (Series("a", marks), replace(PUBLISHED, marks=(Mark(5, 1),))))
     axis = layers(plot, "point")[0]["encoding"]["x"]["axis"]
-    assert all(word in axis.get("labelExpr", "") for word in says)
-    assert ("labelExpr" in axis) is bool(says)
-    named = {row["text"] for layer in layers(plot, "text") for row in values(layer)}
-    assert named == ({"copy", "matmul"} if "copy" in labels else set())
+    assert all(label in axis.get("labelExpr", "") for label in tick_labels)
+    assert ("labelExpr" in axis) is bool(tick_labels)
+    point_labels = {row["text"] for layer in layers(plot, "text") for row in values(layer)}
+    assert point_labels == ({"copy", "matmul"} if "copy" in labels else set())
 
 
 @pytest.mark.parametrize(("low", "high"), [(1, 1000), (64, 128), (1e-6, 2e-6), (3, 3.1)])
@@ -200,8 +200,8 @@ def test_no_legend_is_cut_off():
     """A long name goes on in the next line, whole."""
     long = "published: a very long name of a row, with its source, its tool, its size and its year"
     plot = replace(PLOT, series=(OWN, replace(PUBLISHED, name=long)))
-    drawn = " ".join("".join(ElementTree.fromstring(figures.svg(plot)).itertext()).split())
-    assert long.replace(" ", "") in drawn.replace(" ", "")
+    svg_text = " ".join("".join(ElementTree.fromstring(figures.svg(plot)).itertext()).split())
+    assert long.replace(" ", "") in svg_text.replace(" ", "")
 
 
 def test_stacked_bars_stand_on_one_another():
@@ -213,6 +213,6 @@ def test_stacked_bars_stand_on_one_another():
     stack = replace(
         BARS, series=parts, prediction=None, categories=("plain", "shared"), is_stacked=True
     )
-    drawn = [(row["from"], row["value"]) for row in values(layers(stack, "bar")[0])]
-    assert drawn == [(0, 2), (0, 2), (2, 5), (2, 3)]
+    spans = [(row["from"], row["value"]) for row in values(layers(stack, "bar")[0])]
+    assert spans == [(0, 2), (0, 2), (2, 5), (2, 3)]
     assert "yOffset" not in layers(stack, "bar")[0]["encoding"]

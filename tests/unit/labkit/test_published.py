@@ -19,7 +19,7 @@ def test_each_figure_names_its_source_and_is_shown():
 
     What the source prints is the number we draw (ranges like 35-40 are drawn at their end).
     """
-    shown = shown_in()
+    shown_ids = shown_in()
     for item in published.figures().values():
         assert item.source.line > 0
         assert item.source.section
@@ -27,7 +27,7 @@ def test_each_figure_names_its_source_and_is_shown():
         printed = (item.as_printed or "").replace(",", "").lstrip("/").split("-")[-1]
         if printed.replace(".", "").isdigit():
             assert float(printed) == item.value, item.id
-        assert (item.id in shown) != bool(item.left_out_because), item.id
+        assert (item.id in shown_ids) != bool(item.left_out_because), item.id
 
 
 def test_cerns_ratios_follow_from_its_rates():

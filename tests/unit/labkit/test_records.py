@@ -59,7 +59,7 @@ def test_what_is_said_of_a_record_follows_from_its_samples():
     assert RECORD.median_s == 0.5
     assert RECORD.iqr_s == pytest.approx(0.25)
     assert RECORD.tflops == pytest.approx(2.0)
-    assert all(words in RECORD.caption for words in ("14 SMs", "tier slice", "3 samples"))
+    assert all(part in RECORD.caption for part in ("14 SMs", "tier slice", "3 samples"))
     cpu = Device("cpu", "Xeon", 1024, cpu_cores=2.0)
     assert "not a GPU" in Measurement("f", (1.0,), Tier.CPU, (cpu,), "host", False).caption
 
@@ -78,16 +78,16 @@ def test_copies_that_eat_the_cpu_budget_are_called_cpu_bound():
 def test_a_cell_shows_bars_with_intervals_ratios_and_waits():
     """By shape the ratio to the first and the wait, too; samples are folded."""
     samples = tuple(0.010 + 0.0001 * turn for turn in range(20))
-    one = Measurement("<train>", samples, Tier.CPU, (), "host", False)
-    alone = one._repr_html_()
+    measurement = Measurement("<train>", samples, Tier.CPU, (), "host", False)
+    alone = measurement._repr_html_()
     assert "&lt;train&gt;" in alone and "over the first" not in alone
     assert "<td>10.95 ms</td><td>10.4 – 11.5 ms</td><td>20</td>" in alone
     lent = [Borrowed(shape, (), "1", "r", waited) for shape, waited in (("1g", 3), ("2g", 0))]
     slow, fast = (
-        replace(one, samples_s=tuple(x / factor for x in samples), borrowed=slice_)
+        replace(measurement, samples_s=tuple(x / factor for x in samples), borrowed=slice_)
         for factor, slice_ in zip((1, 2), lent, strict=True)
     )
-    shown = ByShape({"1g": slow, "2g": fast})._repr_html_()
-    assert "<td>1 ×</td>" in shown and "<td>0.5 ×</td>" in shown
-    assert "<td>3 s</td>" in shown
+    html = ByShape({"1g": slow, "2g": fast})._repr_html_()
+    assert "<td>1 ×</td>" in html and "<td>0.5 ×</td>" in html
+    assert "<td>3 s</td>" in html
     assert ByShape({"1g": object()})._repr_html_() is None

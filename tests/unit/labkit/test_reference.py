@@ -18,12 +18,12 @@ TEXT = (Path(__file__).parents[3] / "docs/reference/labkit.md").read_text()
 def test_every_column_of_the_marks_is_described():
     """The CSV's columns, in order."""
     table = TEXT.split("## Grading")[1].split("## Environment")[0]
-    said = [
+    columns = [
         name
         for cell in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
         for name in re.findall(r"`(\w+)`", cell)
     ]
-    assert said == [part.name for part in dataclasses.fields(grading.MarkRow)]
+    assert columns == [part.name for part in dataclasses.fields(grading.MarkRow)]
 
 
 @pytest.mark.parametrize("name", [EMULATE, handing_in.VARIABLE, "LAB_HEADLESS", "LAB_QUICK"])

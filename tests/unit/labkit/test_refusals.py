@@ -76,8 +76,10 @@ TAKE_NOTHING = {"is_quick", "peak_rss_mib", "rounds", "where"}
 FINDS_OUT = sorted(TAKE_NOTHING | {"is_measured_here"})
 SOURCES = Path(__file__).parents[3] / "notebooks" / "src"
 PUBLIC = {name: getattr(labkit, name) for name in labkit.__all__}
-PUBLIC |= {name: one for name, one in vars(labkit.steps).items() if hasattr(one, "__wrapped__")}
-CALLS = {name for name, one in PUBLIC.items() if inspect.isfunction(one)} - TAKE_NOTHING
+PUBLIC |= {
+    name: public for name, public in vars(labkit.steps).items() if hasattr(public, "__wrapped__")
+}
+CALLS = {name for name, public in PUBLIC.items() if inspect.isfunction(public)} - TAKE_NOTHING
 
 A_NUMBER = ["x", True, [], {}, float("nan"), float("inf")]
 WRONG = {
@@ -111,7 +113,7 @@ OWN_WORDS |= {"names", "way"}  # which say what is taken there, without the name
 
 def wrong_values(name, right):
     """What may not stand in the place of a right value."""
-    kind = next((one for one in WRONG if type(right) is one), None)
+    kind = next((right_type for right_type in WRONG if type(right) is right_type), None)
     values = [] if name in ONLY else [*WRONG.get(kind, [None, 5, "x", [], True])]
     if name in MORE_THAN_ZERO:
         values += [0, -1.0]
@@ -130,13 +132,15 @@ def wrong_values(name, right):
     return values + ALSO.get(name, [])
 
 
-def called(call, arguments):
+def call_by_name(call, arguments):
     """The call as a student would write it."""
     function = PUBLIC[call]
     shape = inspect.signature(function).parameters
-    several = [name for name, one in shape.items() if one.kind is one.VAR_POSITIONAL]
-    given = [arguments[name] for name in several if name in arguments]
-    return function(*given, **{n: v for n, v in arguments.items() if n not in several})
+    several = [
+        name for name, parameter in shape.items() if parameter.kind is parameter.VAR_POSITIONAL
+    ]
+    positional = [arguments[name] for name in several if name in arguments]
+    return function(*positional, **{n: v for n, v in arguments.items() if n not in several})
 
 
 @pytest.fixture(autouse=True)
@@ -155,15 +159,15 @@ def _may_borrow(monkeypatch, tmp_path):
 def fault(call, name, wrong):
     """What is not as it should be when this is called; empty where it is refused well."""
     try:
-        called(call, {**RIGHT[call], name: wrong})
+        call_by_name(call, {**RIGHT[call], name: wrong})
     except LabError as error:
-        words = str(error)
-        inside = any(part in words for part in ("Traceback", "NoneType", "object has no"))
-        is_sentence = 30 < len(words) < 400 and words.endswith((".", "?"))
+        message = str(error)
+        inside = any(part in message for part in ("Traceback", "NoneType", "object has no"))
+        is_sentence = 30 < len(message) < 400 and message.endswith((".", "?"))
         is_named = bool({call, name} & OWN_WORDS) or re.search(
-            rf"`{name}`|{name}=|give {name}", words
+            rf"`{name}`|{name}=|give {name}", message
         )
-        return "" if is_sentence and is_named and not inside else words
+        return "" if is_sentence and is_named and not inside else message
     except BaseException as error:  # whatever it is: a student would see our code
         return f"{type(error).__name__}: {error}"
     return "accepted"
@@ -173,10 +177,14 @@ def fault(call, name, wrong):
 def test_a_wrong_argument_is_refused_in_a_sentence(call):
     """Each argument and option, with each value that it may not have; it says which."""
     tried = [
-        (name, one) for name, right in RIGHT[call].items() for one in wrong_values(name, right)
+        (name, wrong) for name, right in RIGHT[call].items() for wrong in wrong_values(name, right)
     ]
-    found = {f"{name}={one!r}": said for name, one in tried if (said := fault(call, name, one))}
-    assert not found
+    faults = {
+        f"{name}={wrong!r}": problem
+        for name, wrong in tried
+        if (problem := fault(call, name, wrong))
+    }
+    assert not faults
 
 
 def test_every_call_and_every_option_is_in_the_table():
@@ -184,8 +192,8 @@ def test_every_call_and_every_option_is_in_the_table():
     assert RIGHT.keys() == CALLS
     for call, arguments in RIGHT.items():
         shape = inspect.signature(PUBLIC[call]).parameters.values()
-        named = {one.name for one in shape if one.kind is not one.VAR_KEYWORD}
-        assert named - {"steps", "optimizers", "arguments"} <= arguments.keys(), call
+        parameters = {p.name for p in shape if p.kind is not p.VAR_KEYWORD}
+        assert parameters - {"steps", "optimizers", "arguments"} <= arguments.keys(), call
     carry_out = {"measure": measure_async, "compare": compare_async, "ranks": ranks_async}
     for call, run in {**carry_out, "shared_step": turns_async}.items():
         assert RIGHT[call].keys() >= options_of(run).keys(), call
@@ -197,7 +205,7 @@ def test_every_call_and_every_option_is_in_the_table():
 def test_an_argument_that_the_function_does_not_have_is_named(call):
     """A mistyped option, too, is refused before anything runs."""
     with pytest.raises(LabError, match="`work` has no argument `widht`"):
-        called(call, {**RIGHT[call], "widht": 64})
+        call_by_name(call, {**RIGHT[call], "widht": 64})
 
 
 def timed(samples=1, n=1):
@@ -235,24 +243,24 @@ SAYS = [
 ]
 
 
-@pytest.mark.parametrize(("call", "says"), SAYS, ids=[says for _, says in SAYS])
-def test_what_is_mistyped_elsewhere_is_a_sentence_too(call, says):
+@pytest.mark.parametrize(("call", "sentence"), SAYS, ids=[sentence for _, sentence in SAYS])
+def test_what_is_mistyped_elsewhere_is_a_sentence_too(call, sentence):
     """A name that nobody knows, words of an experiment, a room that notebooks use."""
-    with pytest.raises(LabError, match=says):
+    with pytest.raises(LabError, match=sentence):
         call()
 
 
 def test_an_experiment_of_ones_own_needs_only_words():
     """A key that no notebook has, with its texts."""
-    made = labkit.experiment("MY-1", COUNTED, **OWN, unit="ms").experiment
-    assert (made.title, made.unit) == ("Mine", "ms")
+    experiment = labkit.experiment("MY-1", COUNTED, **OWN, unit="ms").experiment
+    assert (experiment.title, experiment.unit) == ("Mine", "ms")
 
 
 def test_a_notebook_knows_forty_names_at_most():
     """Calls, records and rooms: all that are exported, and what else the notebooks use."""
-    for name, one in PUBLIC.items():
-        assert isinstance(one, types.FunctionType | types.ModuleType | type), name
-        assert one.__doc__, "the reference is made of them"
+    for name, exported in PUBLIC.items():
+        assert isinstance(exported, types.FunctionType | types.ModuleType | type), name
+        assert exported.__doc__, "the reference is made of them"
     texts = [file.read_text() for file in SOURCES.glob("*.py")]
     used = {name for text in texts for name in re.findall(r"\blabkit\.([A-Za-z_]+)", text)}
     assert len(used | set(labkit.__all__)) <= 40

@@ -47,18 +47,18 @@ def key(tmp_path):
     return grade_code.answer_key(source)
 
 
-def marked(key, code, limit_s=20.0):
+def mark_of(key, code, limit_s=20.0):
     """The mark of one exercise, and what was said."""
-    (found,) = grade_code.mark(notebook_of(code), key, limit_s=limit_s)
-    return found
+    (mark,) = grade_code.mark(notebook_of(code), key, limit_s=limit_s)
+    return mark
 
 
-def returning(expression):
+def code_returning(expression):
     """An exercise that answers this."""
     return f"def answer(question):\n    return {expression}"
 
 
-def reaching(expression):
+def code_reaching(expression):
     """The same, of one that no person has read."""
     return f"def answer(question):\n    import os, socket, threading\n    return {expression}"
 
@@ -66,10 +66,10 @@ def reaching(expression):
 HELPER = "def half(x):\n    return x / 2\n"
 
 
-@pytest.mark.parametrize("code", [returning("42"), HELPER + returning("half(84)")])
+@pytest.mark.parametrize("code", [code_returning("42"), HELPER + code_returning("half(84)")])
 def test_honest_code_is_right(key, code):
     """The sandbox lets honest work through, also a function that only the student has."""
-    assert marked(key, code).right
+    assert mark_of(key, code).right
 
 
 REACHES = {
@@ -90,9 +90,9 @@ REACHES = {
 @pytest.mark.parametrize("code", REACHES.values(), ids=REACHES)
 def test_code_that_could_change_its_check_is_not_run(key, code):
     """It is left to a person, with the name that it uses."""
-    found = marked(key, code if "answer" in code else f"{code}\ndef answer(q): return Any()")
-    assert not found.right
-    assert "reaches beyond the exercise" in found.message
+    mark = mark_of(key, code if "answer" in code else f"{code}\ndef answer(q): return Any()")
+    assert not mark.right
+    assert "reaches beyond the exercise" in mark.message
 
 
 EDITED = "\ndef check_answer():\n    return 'right'\nanswer_verdict = 'right'"
@@ -101,9 +101,9 @@ EDITED = "\ndef check_answer():\n    return 'right'\nanswer_verdict = 'right'"
 @pytest.mark.parametrize("value", ['"right"', "float('nan')", "0" + EDITED])
 def test_a_value_cannot_be_forged(key, value):
     """Only the value counts, and no word; the check and its numbers come from the source."""
-    found = marked(key, returning(value))
-    assert not found.right
-    assert found.message.startswith("not yet right: ")
+    mark = mark_of(key, code_returning(value))
+    assert not mark.right
+    assert mark.message.startswith("not yet right: ")
 
 
 @pytest.mark.parametrize("source", sorted(SOURCES.glob("*.py")), ids=lambda path: path.stem)
@@ -111,8 +111,8 @@ def test_the_solutions_of_every_notebook_are_right(source):
     """Honest work is run, and checks work in the sandbox: tensors, callbacks, threads, objects."""
     key = grade_code.answer_key(source)
     assert [name for name in key.exercises if first_foreign_name(key.defined[name])] == []
-    found = grade_code.mark(notebook_of(build_text(source.read_text(), solutions=True)), key)
-    assert [one for one in found if not one.right] == []
+    marks = grade_code.mark(notebook_of(build_text(source.read_text(), solutions=True)), key)
+    assert [m for m in marks if not m.right] == []
 
 
 @pytest.fixture
@@ -124,9 +124,9 @@ def unread(monkeypatch):
 def test_the_token_stays_with_the_grader(key, monkeypatch, unread):
     """The code finds an environment without anything of the grader's."""
     monkeypatch.setenv("JUPYTERHUB_API_TOKEN", "secret-token")
-    assert "secret" not in marked(key, reaching("str(dict(os.environ))")).message
+    assert "secret" not in mark_of(key, code_reaching("str(dict(os.environ))")).message
     ppid = "open(f'/proc/{os.getppid()}/environ').read()"
-    assert "secret" not in marked(key, reaching(ppid)).message
+    assert "secret" not in mark_of(key, code_reaching(ppid)).message
 
 
 HARM = {
@@ -142,8 +142,8 @@ HARM = {
 def test_nothing_outside_is_reached(key, code, unread):
     """Files and network of this machine are not there."""
     with socket.create_server(("127.0.0.1", 0)) as server:
-        found = marked(key, reaching(code.replace("PORT", str(server.getsockname()[1]))))
-    assert "Error" in found.message or found.message == "not yet right: []"
+        mark = mark_of(key, code_reaching(code.replace("PORT", str(server.getsockname()[1]))))
+    assert "Error" in mark.message or mark.message == "not yet right: []"
     assert not Path(sys.prefix, "forged").exists()
 
 
@@ -157,21 +157,21 @@ ENDS = {
 }
 
 
-@pytest.mark.parametrize(("code", "says"), ENDS.items())
-def test_processes_memory_and_time_are_limited(key, code, says, unread):
+@pytest.mark.parametrize(("code", "message"), ENDS.items())
+def test_processes_memory_and_time_are_limited(key, code, message, unread):
     """A fork bomb, a big allocation, an exit, a wait and a loop without end cost the exercise."""
-    limit_s = 6.0 if says.startswith("no answer") else 20.0
-    assert says in marked(key, reaching(code), limit_s=limit_s).message
+    limit_s = 6.0 if message.startswith("no answer") else 20.0
+    assert message in mark_of(key, code_reaching(code), limit_s=limit_s).message
 
 
 def test_without_bubblewrap_code_is_refused(tmp_path, capsys, monkeypatch):
     """Where nothing isolates it, no code is run, and a sentence says where to run it."""
     monkeypatch.setenv("PATH", str(tmp_path))
     status = cli.main(["grade", str(tmp_path), "--csv", str(tmp_path / "o.csv"), "--run-code"])
-    said = capsys.readouterr().err
+    stderr = capsys.readouterr().err
     assert status == 2
-    assert "bubblewrap is not installed" in said
-    assert "Run `labkit grade --run-code` on a Linux machine" in said
+    assert "bubblewrap is not installed" in stderr
+    assert "Run `labkit grade --run-code` on a Linux machine" in stderr
 
 
 def test_without_user_namespaces_code_is_refused(tmp_path):
@@ -179,14 +179,14 @@ def test_without_user_namespaces_code_is_refused(tmp_path):
     refusing = ["bwrap", "--unshare-user", "--uid", "1000", "--disable-userns"]
     refusing += ["--dev-bind", "/", "/"]
     command = ["grade", str(tmp_path), "--csv", str(tmp_path / "o.csv"), "--run-code"]
-    done = subprocess.run(
+    process = subprocess.run(
         [*refusing, sys.executable, "-m", "labkit", *command],
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": str(SOURCES.parent)},
     )
-    assert done.returncode == 2
-    assert "Students' code runs only where bubblewrap isolates it" in done.stderr
+    assert process.returncode == 2
+    assert "Students' code runs only where bubblewrap isolates it" in process.stderr
 
 
 NESTED = "[" * 100_000
@@ -212,12 +212,12 @@ ODD = {
 def test_an_odd_zip_costs_that_zip(tmp_path, name, text):
     """The others are marked, and the odd one is in the list with a word."""
     zip_of(tmp_path / "odd.zip", {name: text})
-    assert "good" in graded(tmp_path)
+    assert "good" in grade_folder(tmp_path)
 
 
-def graded(folder):
+def grade_folder(folder):
     """Grade a folder with an honest zip beside; what is said of each zip."""
-    zip_of(folder / "good.zip", {"notebooks/source.ipynb": notebook_of(returning("42"))})
+    zip_of(folder / "good.zip", {"notebooks/source.ipynb": notebook_of(code_returning("42"))})
     (folder / "source.py").write_text(KEY)
     table = folder / "marks.csv"
     plot = folder / "class.svg"
@@ -232,11 +232,11 @@ def test_two_zips_of_one_student_are_told_apart(tmp_path):
     """Mallory's zip that says it is Alice's has rows of its own, and both are flagged."""
     for name, code in (("alice", "42"), ("mallory", "0")):
         parts = {"manifest.json": '{"student": "alice"}'}
-        parts["notebooks/source.ipynb"] = notebook_of(returning(code))
+        parts["notebooks/source.ipynb"] = notebook_of(code_returning(code))
         zip_of(tmp_path / f"{name}.zip", parts)
-    said = graded(tmp_path)
-    assert "mallory.zip claims the same student" in said["alice"]
-    assert "alice.zip claims the same student" in said["mallory"]
+    problems = grade_folder(tmp_path)
+    assert "mallory.zip claims the same student" in problems["alice"]
+    assert "alice.zip claims the same student" in problems["mallory"]
 
 
 def test_an_error_of_the_sandbox_is_a_sentence(monkeypatch):

@@ -77,5 +77,7 @@ def test_importing_labkit_wakes_neither_torch_nor_widgets():
         "import sys, labkit, labkit.panel.panel, labkit.measuring.sharing;"
         "print('torch' in sys.modules, 'ipywidgets' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["False", "False"]
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert process.stdout.split() == ["False", "False"]

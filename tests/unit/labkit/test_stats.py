@@ -42,21 +42,21 @@ def test_no_more_than_one_in_twenty_identical_pairs_is_called_different(kind):
     assert wrong.mean() <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / TRIALS)
 
 
-def lasting(generator, rounds, size, memory=0.8):
+def lasting_noise(generator, rounds, size, memory=0.8):
     """Noise that stays for some rounds, as a clock or a neighbour makes it."""
     steps = generator.normal(size=(TRIALS, rounds)) * size * np.sqrt(1 - memory**2)
-    found = np.zeros((TRIALS, rounds))
-    found[:, 0] = size * generator.normal(size=TRIALS)
+    noise = np.zeros((TRIALS, rounds))
+    noise[:, 0] = size * generator.normal(size=TRIALS)
     for place in range(1, rounds):
-        found[:, place] = memory * found[:, place - 1] + steps[:, place]
-    return found
+        noise[:, place] = memory * noise[:, place - 1] + steps[:, place]
+    return noise
 
 
 def one_sided(kind, generator):
     """Two series of the same truth of which only one is disturbed."""
     a, b = (np.exp(0.01 * generator.normal(size=(TRIALS, ROUNDS))) for _ in range(2))
     if kind == "lasting":
-        return a * np.exp(lasting(generator, ROUNDS, 0.05)), b
+        return a * np.exp(lasting_noise(generator, ROUNDS, 0.05)), b
     return a * np.exp(0.03 * generator.choice((-1, 1), size=(TRIALS, 1))), b
 
 
@@ -70,13 +70,13 @@ def intervals(kind):
     ]
 
 
-def decided(kind, margin):
+def decided_share(kind, margin):
     """The share of pairs about which any of the three looks decides."""
-    found = np.zeros(TRIALS, dtype=bool)
+    is_decided = np.zeros(TRIALS, dtype=bool)
     for ends in intervals(kind):
-        verdicts = [stats.verdict(*one, (1.0, float("inf")), margin) for one in ends]
-        found |= [verdict is not Verdict.UNDECIDED for verdict in verdicts]
-    return found.mean()
+        verdicts = [stats.verdict(*interval, (1.0, float("inf")), margin) for interval in ends]
+        is_decided |= [verdict is not Verdict.UNDECIDED for verdict in verdicts]
+    return is_decided.mean()
 
 
 @pytest.mark.parametrize("kind", ["lasting", "luck of a process"])
@@ -84,8 +84,8 @@ def test_a_claim_of_more_is_not_decided_by_lasting_noise_on_one_side(kind):
     """Greater than 1 where the truth is 1: at most 5 % decide, in all looks; without the margin
     the same noise would.
     """
-    assert decided(kind, MARGIN) <= 0.05
-    assert decided(kind, 0.0) > 0.3
+    assert decided_share(kind, MARGIN) <= 0.05
+    assert decided_share(kind, 0.0) > 0.3
 
 
 def test_an_effect_of_the_order_does_not_look_like_a_difference():
@@ -120,9 +120,9 @@ def test_a_true_difference_is_found_at_once_and_no_more_than_three_looks_are_tak
     """Three in ten slower is outside a band of 5 %; undecided it ends, whatever rounds are left."""
     generator = np.random.default_rng(7)
     a, b = (np.exp(spread * generator.normal(size=500)) for _ in range(2))
-    found = stats.judge(list(slower * a), list(b), band)
-    assert [look.rounds for look in found] == looks
-    assert found[-1].verdict is verdict
+    verdict_by_look = stats.judge(list(slower * a), list(b), band)
+    assert [look.rounds for look in verdict_by_look] == looks
+    assert verdict_by_look[-1].verdict is verdict
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ TRUTH = 2.0, 120.0  # ms that never shrink, and ms times SMs
 HELD = {"a 1g.5gb": (4, 6, 14), "a whole GPU": (16, 32, 64, 132)}
 
 
-def measured_on(sizes, generator, lasting):
+def noisy_times(sizes, generator, lasting):
     """Times by a + b / s, each off by an error that its samples do not show."""
     exact = TRUTH[0] + TRUTH[1] / np.asarray(sizes, dtype=float)
     return exact * (1 + lasting * generator.standard_normal(len(sizes)))
@@ -166,31 +166,31 @@ def measured_on(sizes, generator, lasting):
 
 def by_size(sizes, times, size, noise):
     """The range of the time at a size, by T = a + b / size."""
-    return stats.line_interval([1 / one for one in sizes], times, 1 / size, noise=noise)
+    return stats.line_interval([1 / each_size for each_size in sizes], times, 1 / size, noise=noise)
 
 
-@pytest.mark.parametrize("held", HELD)
+@pytest.mark.parametrize("sizes_measured", HELD)
 @pytest.mark.parametrize(("lasting", "noise"), [(0.02, 0.02), (0.02, 0.002), (0.002, 0.02)])
 @pytest.mark.parametrize("times_as_many", [0.15, 0.5, 2, 7])
-def test_an_extrapolation_holds_the_truth(held, lasting, noise, times_as_many):
+def test_an_extrapolation_holds_the_truth(sizes_measured, lasting, noise, times_as_many):
     """On smaller and larger shapes, whether or not the samples show the errors of the times."""
-    sizes, generator = HELD[held], np.random.default_rng(5)
+    sizes, generator = HELD[sizes_measured], np.random.default_rng(5)
     size = max(sizes) * times_as_many
     truth, trials = TRUTH[0] + TRUTH[1] / size, 400
     ranges = [
-        by_size(sizes, measured_on(sizes, generator, lasting), size, noise) for _ in range(trials)
+        by_size(sizes, noisy_times(sizes, generator, lasting), size, noise) for _ in range(trials)
     ]
     assert sum(low <= truth <= high for low, high in ranges) >= 0.93 * trials
 
 
-@pytest.mark.parametrize("held", HELD)
-def test_a_range_widens_with_the_distance(held):
+@pytest.mark.parametrize("sizes_measured", HELD)
+def test_a_range_widens_with_the_distance(sizes_measured):
     """Relative to the middle, on either side of what was measured."""
-    sizes = HELD[held]
-    times = measured_on(sizes, np.random.default_rng(1), 0.01)
+    sizes = HELD[sizes_measured]
+    times = noisy_times(sizes, np.random.default_rng(1), 0.01)
     for away in ((1, 2, 4, 7), (0.25, 0.12, 0.06)):
-        found = [by_size(sizes, times, max(sizes) * more, 0.01) for more in away]
-        widths = [(high - low) / (high + low) for low, high in found]
+        ranges = [by_size(sizes, times, max(sizes) * factor, 0.01) for factor in away]
+        widths = [(high - low) / (high + low) for low, high in ranges]
         assert widths == sorted(widths)
 
 
@@ -201,10 +201,10 @@ RECORDED = sorted(Path(__file__).parents[3].glob("docs/gallery/*-[124]gpu/CH-1.j
 @pytest.mark.parametrize("left_out", [0, -1])
 def test_recorded_times_lie_in_the_range_that_the_others_give(file, left_out):
     """A step on the fewest and on all SMs of an H200 or H100, predicted from the other sizes."""
-    points = [one for one in json.loads(file.read_text())["points"] if not one["series"]]
+    points = [point for point in json.loads(file.read_text())["points"] if not point["series"]]
     truth = points.pop(left_out)
     samples = points[-1]["records"][0]["samples_s"]
-    sizes, times = [one["x"] for one in points], [one["value"] for one in points]
+    sizes, times = [p["x"] for p in points], [p["value"] for p in points]
     low, high = np.percentile(samples, [25, 75])
     noise = (high - low) / stats.median(samples)
     low, high = by_size(sizes, times, truth["x"], noise)

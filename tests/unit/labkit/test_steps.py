@@ -32,11 +32,11 @@ def sweep():
     """What a notebook would send."""
 
 
-def points_of(made):
+def points_of(shared_steps):
     """Run the steps one after another, as the runner does."""
 
     async def run():
-        return [await step.run(lambda point: None) for step in made]
+        return [await step.run(lambda point: None) for step in shared_steps]
 
     return asyncio.run(run())
 
@@ -45,25 +45,27 @@ def test_one_run_serves_all_its_steps(monkeypatch):
     """The children run once; each round counts the slowest rank; a second run measures anew."""
     ranks = Ranks(({"a": [1.0, 2.0], "b": [4.0, 4.0]}, {"a": [3.0, 1.0], "b": [1.0, 6.0]}))
     monkeypatch.setattr(steps, "ranks_async", ranks)
-    made = steps.together(sweep, {"a": 1, "b": 2}, value=lambda m: m.median_s, n=2)
-    points = points_of(made)
+    shared_steps = steps.together(sweep, {"a": 1, "b": 2}, value=lambda m: m.median_s, n=2)
+    points = points_of(shared_steps)
     assert [point.records[0].samples_s for point in points] == [(3.0, 2.0), (4.0, 6.0)]
     assert ranks.runs == 1
-    points_of(made)
+    points_of(shared_steps)
     assert ranks.runs == 2
 
 
 def test_values_may_be_drawn_over_the_first_and_facts_are_kept(monkeypatch):
     """`relative` divides by the first spot's value; counts and errors are no seconds."""
     monkeypatch.setattr(steps, "ranks_async", Ranks(({"a": {"mib": 2.0}, "b": {"mib": 5.0}},)))
-    made = steps.together(sweep, {"a": 1, "b": 2}, value="mib", relative=True, link="by hand")
-    points = points_of(made)
+    shared_steps = steps.together(
+        sweep, {"a": 1, "b": 2}, value="mib", relative=True, link="by hand"
+    )
+    points = points_of(shared_steps)
     assert [point.value for point in points] == [1.0, 2.5]
     assert (points[1].records[0].setting["mib"], points[1].records[0].samples_s) == (5.0, ())
 
 
 @pytest.mark.parametrize(
-    ("returned", "says"),
+    ("returned", "message"),
     [
         (None, "`sweep` returned nothing for a"),
         ({}, "`sweep` returned nothing for a"),
@@ -71,10 +73,10 @@ def test_values_may_be_drawn_over_the_first_and_facts_are_kept(monkeypatch):
         ({"a": {"b": 1.0}}, "no fact `mib`"),
     ],
 )
-def test_what_is_missing_is_said_in_words(monkeypatch, returned, says):
+def test_what_is_missing_is_said_in_words(monkeypatch, returned, message):
     """A function that is not written yet, or returns something else than what is drawn."""
     monkeypatch.setattr(steps, "ranks_async", Ranks((returned,)))
-    with pytest.raises(NotMeasured, match=says):
+    with pytest.raises(NotMeasured, match=message):
         points_of(steps.together(sweep, {"a": 1}, value="mib"))
 
 
@@ -90,8 +92,8 @@ def test_records_say_which_clock(monkeypatch):
     """A function with timers of its own names the clock of each (T-3); the host's is usual."""
     value = {"own": [1.0], "labkit": [2.0], "clocks": {"labkit": "cuda events"}}
     monkeypatch.setattr(steps, "ranks_async", Ranks((value,)))
-    own, labkits = points_of(steps.together(sweep, ("own", "labkit")))
-    assert (own.records[0].clock, labkits.records[0].clock) == ("host", "cuda events")
+    own_point, labkit_point = points_of(steps.together(sweep, ("own", "labkit")))
+    assert (own_point.records[0].clock, labkit_point.records[0].clock) == ("host", "cuda events")
 
 
 def test_times_in_turns_say_how_long_python_took_to_queue_them(monkeypatch):
@@ -117,13 +119,13 @@ def test_a_step_is_launched_in_every_way_there_is():
     assert parts.launches(on_cpu) == {"": False}
 
 
-@pytest.mark.parametrize(("asked", "points"), [("0", 0), ("1", 1)])
+@pytest.mark.parametrize(("optional", "points"), [("0", 0), ("1", 1)])
 def test_a_headless_run_measures_optional_sections_only_when_asked(
-    monkeypatch, tmp_path, asked, points
+    monkeypatch, tmp_path, optional, points
 ):
     """Without LAB_OPTIONAL an optional panel measures nothing."""
     monkeypatch.setenv("LAB_HEADLESS", "1")
-    monkeypatch.setenv("LAB_OPTIONAL", asked)
-    made = (steps.computed_step("a", 1, lambda: 1.0),)
-    panel = Panel(Experiment("X-1", "t", "q", "x", "y", made, look=Look.OPTIONAL), tmp_path)
+    monkeypatch.setenv("LAB_OPTIONAL", optional)
+    only_step = (steps.computed_step("a", 1, lambda: 1.0),)
+    panel = Panel(Experiment("X-1", "t", "q", "x", "y", only_step, look=Look.OPTIONAL), tmp_path)
     assert len(asyncio.run(panel.settle()).points) == points

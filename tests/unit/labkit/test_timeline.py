@@ -28,19 +28,19 @@ def test_what_overlaps_counts_once():
     assert profiling.hidden_ms(STEP) == 2
     assert profiling.hidden_ms([*STEP, (KERNELS, "gemm", 7.5, 9.0)]) == 0.5
     inner = [*STEP, (OPERATORS, "aten::addmm", 1.0, 2.0)]
-    assert list(profiling.outermost(inner)) == sorted(STEP, key=lambda one: one[2])
+    assert list(profiling.outermost(inner)) == sorted(STEP, key=lambda span: span[2])
 
 
 def test_a_picture_has_a_lane_each_and_says_what_is_hidden():
     """A box for each operation, which says how long it took; a lane says how busy it is."""
-    shown = timeline(STEP, "One step")
-    bars = shown.spec["layer"][0]
+    drawing = timeline(STEP, "One step")
+    bars = drawing.spec["layer"][0]
     boxes = [(row["lane"], row["begin"], row["end"], row["kind"]) for row in bars["data"]["values"]]
     assert boxes[0] == (OPERATORS, 0.0, 4.0, "products of matrices")
     assert len(boxes) == len(STEP)
     assert bars["data"]["values"][0]["tooltip"] == "aten::mm: 4 ms"
     assert '"62% busy"' in bars["encoding"]["y"]["axis"]["labelExpr"]
-    assert "Of 5 ms of messages, 2 ms pass while it computes" in repr(shown)
+    assert "Of 5 ms of messages, 2 ms pass while it computes" in repr(drawing)
 
 
 RELU = (
@@ -73,11 +73,11 @@ def test_the_profiler_sees_a_step():
     import torch
 
     layer = torch.nn.Linear(8, 8)
-    found = profiling.spans_of(lambda: layer(torch.ones(2, 8)).sum().backward())
-    assert found[0][2] == 0
-    assert {lane for lane, *_ in found} == {OPERATORS}
-    assert any(name == "aten::linear" for _, name, *_ in found)
-    assert all(one[3] <= other[2] for one, other in pairwise(found))
+    spans = profiling.spans_of(lambda: layer(torch.ones(2, 8)).sum().backward())
+    assert spans[0][2] == 0
+    assert {lane for lane, *_ in spans} == {OPERATORS}
+    assert any(name == "aten::linear" for _, name, *_ in spans)
+    assert all(span[3] <= following[2] for span, following in pairwise(spans))
     nested = profiling.spans_of(lambda: layer(torch.ones(2, 8)), inner=True)
     assert {"aten::linear", "aten::addmm"} <= {name for _, name, *_ in nested}
     timeline(nested, "drawn without what is inside")

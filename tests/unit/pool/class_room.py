@@ -56,7 +56,7 @@ class ClassRoom(World):
 
     def __init__(self, folder: Path, gpus: int = 2) -> None:
         self.running: dict[str, StartedServer] = {}
-        self.made: dict[str, LeaseView] = {}
+        self.lease_of_holder: dict[str, LeaseView] = {}
         self.foreign: set[tuple[str, str, int]] = set()
         self.drained: dict[int, int | None] = {}
         self.kills = 0
@@ -77,31 +77,35 @@ class ClassRoom(World):
         Returns:
             Whether it died.
         """
-        self.fuse.left = die_at
+        self.fuse.points_left = die_at
         is_dead = False
-        closed, laid, promised = self._closed(), self._laid(), self._promised()
+        drained, layouts, counts = (
+            self._leases_on_drained(),
+            self._layouts(),
+            self._feasible_counts(),
+        )
         try:
             action()
         except Crash:
             is_dead = True
         except (Refused, GpuError):
             pass
-        self.fuse.left = again if is_dead else None
+        self.fuse.points_left = again if is_dead else None
         while is_dead:
             self.kills += 1
             try:
                 self.crash()
                 break
             except Crash:
-                self.fuse.left = None
-        self.fuse.left = None
+                self.fuse.points_left = None
+        self.fuse.points_left = None
         self.verify()
-        self._verify_closed(closed)
-        self._verify_laid(laid)
-        self._verify_promised(promised)
+        self._verify_drained(drained)
+        self._verify_layouts(layouts)
+        self._verify_reservations(counts)
         return is_dead
 
-    def _promised(self) -> tuple[object, set[int], dict[tuple[float, int], int]]:
+    def _feasible_counts(self) -> tuple[object, set[int], dict[tuple[float, int], int]]:
         """What reservations count on, who holds, and what of each is feasible at its starts."""
         view = self.pool.view
         ground = {
@@ -110,56 +114,62 @@ class ClassRoom(World):
             for row in gpu.slices
             if row.is_fixed
         } | {(gpu.uuid, is_usable(gpu), gpu.row.partition, 0) for gpu in view.gpus.values()}
-        held = {
+        feasible_counts = {
             (start, number): count
             for start in start_times(view, view.at, view.at + AHEAD_S)
             for number, count in feasible(view, start).counts.items()
         }
-        staying = {one.id for one in view.leases.values() if one.state != LeaseState.RELEASING}
-        return (ground, dict(view.reservations)), staying, held
+        staying = {row.id for row in view.leases.values() if row.state != LeaseState.RELEASING}
+        return (ground, dict(view.reservations)), staying, feasible_counts
 
-    def _verify_promised(
+    def _verify_reservations(
         self, before: tuple[object, set[int], dict[tuple[float, int], int]]
     ) -> None:
         """While GPUs and reservations are the same no grant and no extension takes from one.
 
         Where somebody who draws on one leaves, and the GPU is not usable, it has fewer.
         """
-        (ground, stayed, held), (now, stay, holds) = before, self._promised()
-        for key, count in held.items() if ground == now and stayed <= stay else ():
-            assert holds.get(key, count) >= count, "a reservation has fewer of its slices"
+        (ground, stayed, counts_before), (now, stay, counts_now) = before, self._feasible_counts()
+        for key, count in counts_before.items() if ground == now and stayed <= stay else ():
+            assert counts_now.get(key, count) >= count, "a reservation has fewer of its slices"
 
-    def _laid(self) -> dict[str, tuple[tuple[str, ...], frozenset[int]]]:
+    def _layouts(self) -> dict[str, tuple[tuple[str, ...], frozenset[int]]]:
         """The layout of each GPU, and the slices there."""
         on_gpu = self.ledger.state.on_gpu
         facts = self.pool.view.facts.items()
-        return {gpu: (one.partition, frozenset(on_gpu[gpu])) for gpu, one in facts if one.partition}
+        return {
+            gpu: (gpu_facts.partition, frozenset(on_gpu[gpu]))
+            for gpu, gpu_facts in facts
+            if gpu_facts.partition
+        }
 
-    def _verify_laid(self, before: dict[str, tuple[tuple[str, ...], frozenset[int]]]) -> None:
+    def _verify_layouts(self, before: dict[str, tuple[tuple[str, ...], frozenset[int]]]) -> None:
         """Where the layout is what it was nothing was made but its shapes."""
-        for gpu, (partition, _) in self._laid().items():
+        for gpu, (partition, _) in self._layouts().items():
             was, slices = before.get(gpu, ((), frozenset()))
             for row in self.ledger.state.on_gpu[gpu].values():
                 is_new = was == partition and row.id not in slices
                 if is_new and row.state != "foreign" and not row.draining:
                     assert row.profile in partition, "made against the layout"
 
-    def _closed(self) -> dict[str, frozenset[int]]:
+    def _leases_on_drained(self) -> dict[str, frozenset[int]]:
         """What leases there are on drained GPUs and slices."""
         state = self.ledger.state
-        held = {
-            number: {state.slices[item].gpu for item in lease.slices if item in state.slices}
+        gpus_of_lease = {
+            number: {
+                state.slices[slice_id].gpu for slice_id in lease.slices if slice_id in state.slices
+            }
             for number, lease in state.leases.items()
         }
         return {
-            gpu: frozenset(number for number, on in held.items() if gpu in on)
+            gpu: frozenset(number for number, on in gpus_of_lease.items() if gpu in on)
             for gpu, row in state.gpus.items()
             if row.draining
         }
 
-    def _verify_closed(self, before: dict[str, frozenset[int]]) -> None:
+    def _verify_drained(self, before: dict[str, frozenset[int]]) -> None:
         """What was drained before and is drained now got no new lease in between."""
-        for gpu, leases in self._closed().items():
+        for gpu, leases in self._leases_on_drained().items():
             assert gpu not in before or leases <= before[gpu], "a drained GPU got a new lease"
         for row in self.ledger.state.slices.values():
             lease = self.ledger.state.leases.get(row.lease or 0)
@@ -192,27 +202,29 @@ class ClassRoom(World):
         for ticket in list(self.ledger.state.tickets.values()):
             if ticket.user == user and ticket.state in (TicketState.OFFERED, TicketState.TAKEN):
                 lease = self.pool.tickets.take(ticket.id)
-                holder = next((h for h, m in self.made.items() if m.id == lease.id), None)
+                holder = next(
+                    (h for h, m in self.lease_of_holder.items() if m.id == lease.id), None
+                )
                 holder = holder or self.new_holder()
-                self.made[holder] = lease
+                self.lease_of_holder[holder] = lease
                 self.label(holder, lease)
                 if not is_started:
                     return
                 lease = self.pool.leases.attach(lease.id, lease.generation, holder)
-                if holder in self.holders.there:
+                if holder in self.holders.present:
                     self._start(holder, lease)
                     self.pool.leases.running(lease.id)
 
     def _start(self, holder: str, lease: LeaseView) -> None:
         """Docker's hook refuses a UUID that does not exist."""
-        there = {item["uuid"] for _, item in self.on_gpus()}
-        if set(lease.uuids) <= there:
+        present_uuids = {slice_["uuid"] for _, slice_ in self.on_gpus()}
+        if set(lease.uuids) <= present_uuids:
             self.running[holder] = StartedServer(lease)
 
     def late_attach(self) -> None:
         """A spawner that slept: it attaches whatever it once was given, and starts if it may."""
-        for holder, lease in list(self.made.items()):
-            if holder in self.running or holder not in self.holders.there:
+        for holder, lease in list(self.lease_of_holder.items()):
+            if holder in self.running or holder not in self.holders.present:
                 continue
             lease = self.pool.leases.attach(lease.id, lease.generation, holder)
             self._start(holder, lease)
@@ -220,7 +232,7 @@ class ClassRoom(World):
     def server_ends(self, user: str, is_said: bool) -> None:
         for holder, server in list(self.running.items()):
             if server.lease.user == user:
-                self.holders.there.discard(holder)
+                self.holders.present.discard(holder)
                 del self.running[holder]
                 if is_said:
                     self.pool.leases.release(server.lease.id, "hub", "stopped")
@@ -254,16 +266,16 @@ class ClassRoom(World):
         for lease in self.pool.leases.live(user):
             self.pool.leases.warn(lease.id, kind, "unused", self.at + 60)
 
-    def warning_ends(self, user: str, how: str) -> None:
+    def warning_ends(self, user: str, ending: str) -> None:
         """By activity, by the holder, put off, or with a reclaim."""
         for lease in self.pool.leases.live(user):
-            if how == "stay":
+            if ending == "stay":
                 self.pool.leases.keepalive(lease.id, user)
-            elif how == "late":
+            elif ending == "late":
                 self.pool.leases.move_end(lease.id, self.at + 600, "restarted")
-            elif how == "sooner":
+            elif ending == "sooner":
                 self.pool.leases.move_end(lease.id, self.at + 60, "The class ends.")
-            elif how == "reclaim" and lease.warning is not None:
+            elif ending == "reclaim" and lease.warning is not None:
                 self.pool.leases.release(lease.id, "reclaimer", lease.warning.reason)
             else:
                 self.pool.leases.end_warning(lease.id, "reclaimer", "in use")
@@ -280,20 +292,20 @@ class ClassRoom(World):
         staff, state = self.pool.staff, self.ledger.state
         if is_gpu:
             gpu = list(state.gpus.values())[number % len(state.gpus)]
-            do = staff.undrain if gpu.draining else staff.drain
-            do(gpu.uuid, "fan", "person:ina")
+            action = staff.undrain if gpu.draining else staff.drain
+            action(gpu.uuid, "fan", "person:ina")
         elif state.slices:
-            item = list(state.slices.values())[number % len(state.slices)]
-            job = staff.undrain if item.draining else staff.drain
-            job(item.id, "fan", "person:ina")
+            slice_ = list(state.slices.values())[number % len(state.slices)]
+            job = staff.undrain if slice_.draining else staff.drain
+            job(slice_.id, "fan", "person:ina")
 
     def quarantine(self, number: int) -> None:
         """Set a slice aside, or try one again."""
         slices = list(self.ledger.state.slices.values())
         if slices:
-            item, staff = slices[number % len(slices)], self.pool.staff
-            do = staff.clear if item.state == "quarantined" else staff.quarantine
-            do(item.id, "person:ina", "errors")
+            slice_, staff = slices[number % len(slices)], self.pool.staff
+            action = staff.clear if slice_.state == "quarantined" else staff.quarantine
+            action(slice_.id, "person:ina", "errors")
 
     def staff_reclaim(self, user: str, warning_s: float) -> None:
         """Take back what a user holds, or what staff had asked back."""
@@ -309,14 +321,14 @@ class ClassRoom(World):
             if ticket.user == user:
                 self.pool.staff.put_in_front(ticket.id, "presents", "person:ina")
 
-    def lay(self, partition: str, number: int) -> None:
+    def apply_layout(self, partition: str, number: int) -> None:
         """Somebody says how one GPU is to be cut, or all."""
         gpus = [gpu.index for gpu in self.pool.layouts.partitionable()]
-        chosen = [gpus[number % len(gpus)]] if gpus and number % 3 else []
-        asked = draft(partition, *chosen, name=str(number % 2))
-        self.pool.layouts.apply(asked, "person:ina")
+        indices = [gpus[number % len(gpus)]] if gpus and number % 3 else []
+        request = draft(partition, *indices, name=str(number % 2))
+        self.pool.layouts.apply(request, "person:ina")
 
-    def unlay_all(self) -> None:
+    def remove_all_layouts(self) -> None:
         self.pool.layouts.apply(draft(""), "person:ina")
 
     # -- what happens to machines -------------------------------------------------------------
@@ -325,7 +337,7 @@ class ClassRoom(World):
         """The host restarts: slices are gone, and so are all containers."""
         self.machine.reboot()
         self.foreign.clear()
-        self.holders.there.clear()
+        self.holders.present.clear()
         self.running.clear()
         self.crash()
 
@@ -347,9 +359,9 @@ class ClassRoom(World):
         placement = profile.placements[start % 7]
         self.foreign.add((info.uuid, profile.name, placement.start))
         try:
-            made = self.driver.create(info.uuid, profile, placement)
-            ours = {(row.gi_id, row.uuid) for row in self.ledger.state.slices.values()}
-            if (made.gi_id, made.uuid) in ours:
+            reading = self.driver.create(info.uuid, profile, placement)
+            own_slices = {(row.gi_id, row.uuid) for row in self.ledger.state.slices.values()}
+            if (reading.gi_id, reading.uuid) in own_slices:
                 self.foreign.discard((info.uuid, profile.name, placement.start))
         except (Crash, GpuError):
             self.foreign.discard((info.uuid, profile.name, placement.start))
@@ -369,8 +381,10 @@ class ClassRoom(World):
         assert self.pool.check_invariants() == []
         job = self.pool.next_job()
         assert job is None or self.pool.may_have_jobs(frozenset({job.kind})), "a job nobody sees"
-        for one, other in combinations(self.running.values(), 2):
-            assert not set(one.lease.uuids) & set(other.lease.uuids), "two servers on one slice"
+        for first_server, second_server in combinations(self.running.values(), 2):
+            assert not set(first_server.lease.uuids) & set(second_server.lease.uuids), (
+                "two servers on one slice"
+            )
         for holder, server in self.running.items():
             lease = self.ledger.state.leases.get(server.lease.id)
             assert lease is not None, "a lease ended before its server"
@@ -382,14 +396,14 @@ class ClassRoom(World):
         """A runner is the pool's to end: where it has removed one, that one runs no more."""
         for holder, server in list(self.running.items()):
             is_borrowed = server.lease.purpose is Purpose.BORROW
-            if is_borrowed and holder not in self.holders.there:
+            if is_borrowed and holder not in self.holders.present:
                 del self.running[holder]
 
     def _verify_raw(self) -> None:
         slices = self.on_gpus()
-        places = {(gpu, item["profile"], item["start"]) for gpu, item in slices}
+        places = {(gpu, slice_["profile"], slice_["start"]) for gpu, slice_ in slices}
         assert self.foreign <= places, "a foreign slice was touched"
-        uuids = {item["uuid"] for _, item in slices}
+        uuids = {slice_["uuid"] for _, slice_ in slices}
         for server in self.running.values():
             if server.has_slices:
                 assert set(server.lease.uuids) <= uuids, "a slice was destroyed under its server"
@@ -397,7 +411,7 @@ class ClassRoom(World):
     def on_gpus(self) -> list[tuple[str, dict[str, Any]]]:
         """Every slice there really is, past driver and NVML: GPU and slice."""
         gpus = self.machine.view()["gpus"]
-        return [(gpu["uuid"], item) for gpu in gpus for item in gpu["slices"]]
+        return [(gpu["uuid"], slice_) for gpu in gpus for slice_ in gpu["slices"]]
 
     def finish(self) -> None:
         """Everyone leaves: nothing is leased, lost, or left half made."""
@@ -405,7 +419,7 @@ class ClassRoom(World):
         for user in USERS:
             self.server_ends(user, is_said=False)
             self.cancel_all(user)
-        self.holders.there.clear()
+        self.holders.present.clear()
         for row in list(self.ledger.state.slices.values()):
             if row.state == "quarantined":
                 self.pool.staff.clear(row.id, "root")
@@ -415,10 +429,10 @@ class ClassRoom(World):
         assert self.ledger.state.leases == {}
         assert set(self.states()) <= {"free", "foreign"}
         rows = self.ledger.state.slices.values()
-        known = {(row.gpu, row.profile, row.start): row.state for row in rows}
-        there = {(gpu, one["profile"], one["start"]): one["uuid"] for gpu, one in self.on_gpus()}
-        assert there.keys() == known.keys()
-        assert all(uuid or known[place] == "foreign" for place, uuid in there.items())
+        expected = {(row.gpu, row.profile, row.start): row.state for row in rows}
+        actual = {(gpu, s["profile"], s["start"]): s["uuid"] for gpu, s in self.on_gpus()}
+        assert actual.keys() == expected.keys()
+        assert all(uuid or expected[place] == "foreign" for place, uuid in actual.items())
         assert all(gpu.conforms or gpu.blocked for gpu in self.pool.layouts.all().gpus)
         self.verify()
 
@@ -453,8 +467,8 @@ def chance(room: ClassRoom, dice: random.Random) -> Callable[[], object]:
         lambda: room.reserve("everyone", "1g.5gb", dice.randrange(1, 8), dice.randrange(30)),
         lambda: room.reserve("vision", "1g.5gb", dice.randrange(1, 8), dice.randrange(30)),
         room.unreserve_all,
-        lambda: room.lay(dice.choice(LAYOUTS), dice.randrange(6)),
-        room.unlay_all,
+        lambda: room.apply_layout(dice.choice(LAYOUTS), dice.randrange(6)),
+        room.remove_all_layouts,
         lambda: room.drain(dice.randrange(20), dice.random() < 0.3),
         lambda: room.drain(dice.randrange(20), dice.random() < 0.3),
         lambda: room.quarantine(dice.randrange(20)),

@@ -51,15 +51,15 @@ class Fuse:
     """Counts the points at which a process can die, and lets it die at one of them."""
 
     def __init__(self) -> None:
-        self.left: int | None = None
+        self.points_left: int | None = None
         self.passed = 0
 
     def point(self) -> None:
         self.passed += 1
-        if self.left is not None:
-            self.left -= 1
-            if self.left < 0:
-                self.left = None
+        if self.points_left is not None:
+            self.points_left -= 1
+            if self.points_left < 0:
+                self.points_left = None
                 raise Crash
 
 
@@ -109,10 +109,10 @@ class CrashingNvml:
 
 
 class FakeHolders:
-    """Holders by hand: those in ``there`` exist, those in ``forgotten`` only run on."""
+    """Holders by hand: those in ``present`` exist, those in ``forgotten`` only run on."""
 
     def __init__(self) -> None:
-        self.there: set[str] = set()
+        self.present: set[str] = set()
         self.forgotten: set[str] = set()
         self.stopped: set[str] = set()
         self.labels: dict[str, Stray] = {}
@@ -126,10 +126,10 @@ class FakeHolders:
             return Liveness.UNKNOWN
         if holder in self.forgotten:
             return Liveness.FORGOTTEN
-        return Liveness.ALIVE if holder in self.there else Liveness.GONE
+        return Liveness.ALIVE if holder in self.present else Liveness.GONE
 
     def missing(self, holders: Any) -> set[str]:
-        return set() if self.is_silent else {h for h in holders if h not in self.there}
+        return set() if self.is_silent else {h for h in holders if h not in self.present}
 
     def engine(self) -> str:
         return self.engine_id
@@ -140,7 +140,7 @@ class FakeHolders:
     def labelled(self) -> list[Stray] | None:
         if self.is_silent:
             return None
-        return [stray for h, stray in self.labels.items() if h in self.there]
+        return [stray for h, stray in self.labels.items() if h in self.present]
 
     def end_proof(self, run: str) -> bool:
         return not self.is_silent
@@ -150,10 +150,10 @@ class FakeHolders:
 
     def remove(self, holder: str, *, force: bool) -> bool:
         self.before_remove()
-        if self.is_silent or (holder in self.there and not force and holder not in self.stopped):
+        if self.is_silent or (holder in self.present and not force and holder not in self.stopped):
             return False
         self.removed.append(holder)
-        self.there.discard(holder)
+        self.present.discard(holder)
         self.forgotten.discard(holder)
         return True
 
@@ -190,7 +190,7 @@ class World:
         self.holders.before_remove = self.fuse.point
         self.pool = Pool(self.settings, self.ledger, self.driver, self.holders, lambda: self.at)
         self.pool.worker.boot_id = lambda: str(self.machine.state().boots)
-        self.found = self.pool.reconcile()
+        self.start_findings = self.pool.reconcile()
 
     def copied(self: W, folder: Path) -> W:
         """What a closed world left on disk and its holders, in another folder and open."""
@@ -212,10 +212,10 @@ class World:
     def pass_time(self, seconds: float) -> None:
         self.at += seconds
 
-    def work(self, most: int = 1000) -> int:
+    def work(self, max_jobs: int = 1000) -> int:
         """Turn, and do what is due until nothing is."""
         self.pool.turn()
-        for count in range(most):
+        for count in range(max_jobs):
             job = self.pool.next_job()
             if job is None:
                 return count
@@ -261,31 +261,31 @@ class World:
         )
         return self.pool.tickets.request(request)
 
-    def wait(self, user: str, shape: str = "1g.5gb", **more: Any) -> TicketView:
+    def wait(self, user: str, shape: str = "1g.5gb", **request_fields: Any) -> TicketView:
         """Ask, and do what is due: the ticket as it is then."""
-        ticket = self.ask(user, shape, **more)
+        ticket = self.ask(user, shape, **request_fields)
         self.work()
         return self.pool.tickets.find(ticket.id)
 
-    def grant(self, user: str, shape: str = "1g.5gb", **more: Any) -> LeaseView:
+    def grant(self, user: str, shape: str = "1g.5gb", **request_fields: Any) -> LeaseView:
         """Ask, wait and take."""
-        ticket = self.wait(user, shape, **more)
+        ticket = self.wait(user, shape, **request_fields)
         return self.pool.tickets.take(ticket.id)
 
     def new_holder(self) -> str:
         """A container that was created and not started."""
         holder = f"container:{next(self._numbers):064x}"
-        self.holders.there.add(holder)
+        self.holders.present.add(holder)
         return holder
 
-    def borrow(self, user: str, shape: str = "1g.5gb", **more: Any) -> LeaseView:
+    def borrow(self, user: str, shape: str = "1g.5gb", **request_fields: Any) -> LeaseView:
         """As `run`, by the runner of the user's measurements."""
-        more = {"server": borrower_of(""), "purpose": Purpose.BORROW, **more}
-        return self.run(user, shape, **more)
+        request_fields = {"server": borrower_of(""), "purpose": Purpose.BORROW, **request_fields}
+        return self.run(user, shape, **request_fields)
 
-    def run(self, user: str, shape: str = "1g.5gb", **more: Any) -> LeaseView:
+    def run(self, user: str, shape: str = "1g.5gb", **request_fields: Any) -> LeaseView:
         """Ask, wait, take, create, attach, start."""
-        lease = self.grant(user, shape, **more)
+        lease = self.grant(user, shape, **request_fields)
         holder = self.new_holder()
         self.label(holder, lease)
         self.pool.leases.attach(lease.id, lease.generation, holder)
@@ -299,7 +299,7 @@ class World:
 
     def end(self, lease: LeaseView) -> None:
         """The server stops, and the pool hears of it."""
-        self.holders.there.discard(lease.holder)
+        self.holders.present.discard(lease.holder)
         self.pool.leases.release(lease.id, "hub", "stopped")
         self.pass_time(self.settings.tuning.probe_s)
         self.work()

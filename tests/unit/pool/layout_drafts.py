@@ -5,11 +5,11 @@ from miglab_pool.layouts.file import FilePosition, GroupDraft, LayoutDraft
 
 def names(partition: str) -> tuple[str, ...]:
     """The profiles of ``4g.20gb + 3x1g.5gb``; of an empty text none."""
-    found: list[str] = []
+    profiles: list[str] = []
     for part in partition.split(" + ") if partition else ():
         count, _, name = part.rpartition("x")
-        found += [name] * int(count or 1)
-    return tuple(found)
+        profiles += [name] * int(count or 1)
+    return tuple(profiles)
 
 
 def draft(partition: str, *indexes: int, name: str = "practical") -> LayoutDraft:

@@ -14,7 +14,7 @@ from miglab_pool.settings import Course
 from miglab_pool.state.placement import GpuOccupancy
 
 from .conftest import SETTINGS, SHAPES, World
-from .test_queue import A100, placed
+from .test_queue import A100, slice_at
 from .test_reservations import TUESDAY, before_class
 from .test_reservations import reserve as reserve_class
 
@@ -35,11 +35,11 @@ def waiting(ticket: int, course: str, *profiles: str) -> WaitingTicket:
 def occupancy(gpu: str, course: str = "", *names: str) -> GpuOccupancy:
     """An A100 with these slices leased, lowest first."""
     starts = iter(range(8))
-    live = tuple(placed(n, next(starts)) for n in names)
+    live = tuple(slice_at(n, next(starts)) for n in names)
     return GpuOccupancy(gpu, A100, live, course=course)
 
 
-def served(line: list[WaitingTicket], gpus: list[GpuOccupancy]) -> tuple[int, str] | None:
+def serve(line: list[WaitingTicket], gpus: list[GpuOccupancy]) -> tuple[int, str] | None:
     grant = first_that_fits(line, gpus)
     return None if grant is None else (grant.ticket, grant.choices[0].gpu)
 
@@ -47,25 +47,25 @@ def served(line: list[WaitingTicket], gpus: list[GpuOccupancy]) -> tuple[int, st
 def test_a_stranger_gets_nothing_there() -> None:
     """However empty it is; the course's own do, and are not held up by who stands in front."""
     full = occupancy("a", "", *ONE * 7)
-    own = occupancy("b", "vision")
-    assert served([waiting(1, "deep")], [full, own]) is None
-    assert served([waiting(1, "deep"), waiting(2, "vision")], [full, own]) == (2, "b")
-    assert served([waiting(1, "")], [full, own]) is None
+    of_vision = occupancy("b", "vision")
+    assert serve([waiting(1, "deep")], [full, of_vision]) is None
+    assert serve([waiting(1, "deep"), waiting(2, "vision")], [full, of_vision]) == (2, "b")
+    assert serve([waiting(1, "")], [full, of_vision]) is None
     line = [waiting(1, "deep", "3g.20gb"), waiting(2, "vision", "7g.40gb")]
-    assert served(line, [occupancy("a", "", *ONE * 6), own]) == (2, "b")
+    assert serve(line, [occupancy("a", "", *ONE * 6), of_vision]) == (2, "b")
 
 
 def test_of_equal_placements_its_own_is_taken() -> None:
     """Room for all is left to others, unless it suits better or is all; a place set aside, too."""
     both = [occupancy("a"), occupancy("b", "vision")]
-    assert served([waiting(1, "vision")], both) == (1, "b")
-    assert served([waiting(1, "deep")], both) == (1, "a")
-    assert served([waiting(1, "vision")], [occupancy("a", "", *ONE * 6), both[1]]) == (1, "a")
-    assert served([waiting(1, "vision")], [both[0], occupancy("b", "vision", *ONE * 7)]) == (1, "a")
+    assert serve([waiting(1, "vision")], both) == (1, "b")
+    assert serve([waiting(1, "deep")], both) == (1, "a")
+    assert serve([waiting(1, "vision")], [occupancy("a", "", *ONE * 6), both[1]]) == (1, "a")
+    assert serve([waiting(1, "vision")], [both[0], occupancy("b", "vision", *ONE * 7)]) == (1, "a")
     full = [occupancy("a", "", *ONE * 7), occupancy("b", "vision", *ONE * 7)]
     shapes = [waiting(1, "vision", "7g.40gb"), waiting(2, "deep")]
     half = [*full, occupancy("c", "", "1g.5gb"), occupancy("d", "vision", "1g.5gb")]
-    assert served(shapes, half) == (2, "c")
+    assert serve(shapes, half) == (2, "c")
 
 
 @pytest.fixture
@@ -76,11 +76,11 @@ def lab(make_world: MakeWorld) -> World:
 
 def gpus_of(lab: World, course: str) -> list[int]:
     leases = [lease for lease in lab.pool.leases.live() if lease.course == course]
-    return sorted(item.gpu for lease in leases for item in lease.slices)
+    return sorted(slice_.gpu for lease in leases for slice_ in lease.slices)
 
 
-def ask(lab: World, count: int, course: str, shape: str = "1g.5gb", who: str = "") -> list[int]:
-    users = [f"{who or course}{n}" for n in range(count)]
+def ask(lab: World, count: int, course: str, shape: str = "1g.5gb", name: str = "") -> list[int]:
+    users = [f"{name or course}{n}" for n in range(count)]
     tickets = [lab.ask(user, shape, course=course).id for user in users]
     lab.attend_all()
     lab.work()
@@ -99,10 +99,10 @@ def test_whole_gpus_too(make_world: MakeWorld) -> None:
     """A GPU with MIG off that is a course's own is leased to nobody else."""
     lab = make_world(RULES, gpus=2, mig=False)
     strangers = ask(lab, 2, "deep", "full")
-    states = {lab.pool.tickets.find(one).state for one in strangers}
+    states = {lab.pool.tickets.find(ticket).state for ticket in strangers}
     assert states == {TicketState.OFFERED, TicketState.WAITING}
-    (own,) = ask(lab, 1, "vision", "full")
-    assert lab.pool.tickets.find(own).state is TicketState.OFFERED
+    (vision_ticket,) = ask(lab, 1, "vision", "full")
+    assert lab.pool.tickets.find(vision_ticket).state is TicketState.OFFERED
 
 
 def reserve(lab: World, course: str, count: int) -> None:
@@ -134,12 +134,14 @@ def test_who_waits_elsewhere_wants_nothing_of_it(lab: World) -> None:
     for number in range(14):
         lab.run(f"vera{number}", course="vision")
 
-    def wanted() -> list[int]:
-        found = {lease.slices[0].gpu: lease.others_wait for lease in lab.pool.leases.live()}
-        return [found[0], found[1]]
+    def waiting_by_gpu() -> list[int]:
+        waiting_counts = {
+            lease.slices[0].gpu: lease.others_wait for lease in lab.pool.leases.live()
+        }
+        return [waiting_counts[0], waiting_counts[1]]
 
-    (last,) = ask(lab, 1, "vision", who="last")
-    assert wanted() == [1, 1]
+    (last,) = ask(lab, 1, "vision", name="last")
+    assert waiting_by_gpu() == [1, 1]
     lab.pool.tickets.cancel(last, "last0")
     ask(lab, 1, "deep")
-    assert wanted() == [1, 0]
+    assert waiting_by_gpu() == [1, 0]

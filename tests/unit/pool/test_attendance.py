@@ -19,11 +19,11 @@ def full(world: World) -> World:
 
 
 def ticket_of(
-    world: World, user: str = "ada", server: str = "", known: int | None = None
+    world: World, user: str = "ada", server: str = "", ticket_id: int | None = None
 ) -> TicketView:
-    found = world.pool.tickets.server_status(user, server, known).ticket
-    assert found is not None
-    return found
+    ticket = world.pool.tickets.server_status(user, server, ticket_id).ticket
+    assert ticket is not None
+    return ticket
 
 
 def test_asking_keeps_the_position_through_a_restart(full: World) -> None:
@@ -34,15 +34,15 @@ def test_asking_keeps_the_position_through_a_restart(full: World) -> None:
     ticket, other = full.ask("ada", server="lab 2"), full.ask("ada", server="lab")
     for _ in range(4):
         full.pass_time(SETTINGS.pool.attend_grace_s - 1)
-        found = ticket_of(full, server="lab 2")
+        ticket_now = ticket_of(full, server="lab 2")
         assert full.pool.tickets.server_status("ada", "").ticket is None
         assert full.pool.tickets.server_status("bo", "lab", other.id).ticket is None
         full.work()
-    assert (found.id, found.position) == (ticket.id, 1)
+    assert (ticket_now.id, ticket_now.position) == (ticket.id, 1)
     assert full.pool.tickets.find(other.id).reason == "unattended"
     full.crash()
-    found = ticket_of(full, server="lab 2")
-    assert (found.id, found.state) == (ticket.id, TicketState.WAITING)
+    ticket_now = ticket_of(full, server="lab 2")
+    assert (ticket_now.id, ticket_now.state) == (ticket.id, TicketState.WAITING)
 
 
 @pytest.mark.parametrize("is_granted", [False, True])
@@ -57,7 +57,7 @@ def test_how_a_known_ticket_ended_is_told(world: World, is_granted: bool) -> Non
         ticket = world.ask("ada", "7g.40gb")
     world.work_after(max(SETTINGS.pool.attach_s, SETTINGS.pool.attend_grace_s))
     assert world.pool.tickets.server_status("ada", "").ticket is None
-    ended = ticket_of(world, known=ticket.id)
+    ended = ticket_of(world, ticket_id=ticket.id)
     reason = "never-attached" if is_granted else "unattended"
     assert (ended.state, ended.reason) == (TicketState.EXPIRED, reason)
     assert world.states() == ["free"]
@@ -85,7 +85,7 @@ def test_who_holds_a_slice_waits_in_no_queue(world: World) -> None:
     assert world.pool.tickets.server_status("ada", "").ticket is None
 
 
-def instead(world: World, ticket: int) -> list[str]:
+def alternatives(world: World, ticket: int) -> list[str]:
     return [offer.shape for offer in world.pool.tickets.alternatives(ticket)]
 
 
@@ -93,7 +93,13 @@ def test_what_is_held_for_oneself_is_an_alternative(world: World) -> None:
     """Who waits for the whole GPU may have any part of it that is free; and gets it."""
     world.run("bo", "3g.20gb")
     ticket = world.wait("ada", "7g.40gb")
-    assert instead(world, ticket.id) == ["1g.5gb", "2x1g.5gb", "2g.10gb", "3g.20gb", "4g.20gb"]
+    assert alternatives(world, ticket.id) == [
+        "1g.5gb",
+        "2x1g.5gb",
+        "2g.10gb",
+        "3g.20gb",
+        "4g.20gb",
+    ]
     assert world.ask("ada", "4g.20gb").id != ticket.id
     world.work()
     assert ticket_of(world).state is TicketState.OFFERED
@@ -114,7 +120,7 @@ def test_what_somebody_took_meanwhile_costs_nobody_the_position(world: World) ->
     """Seen free, then given to another: refused in words and in the ledger, the place is kept."""
     world.run("bo", "3g.20gb")
     ticket = world.ask("ada", "7g.40gb")
-    assert "4g.20gb" in instead(world, ticket.id)
+    assert "4g.20gb" in alternatives(world, ticket.id)
     behind = world.ask("dee", "7g.40gb")
     other = world.ask("cy", "4g.20gb")
     world.pool.staff.put_in_front(other.id, "Exam.", "person:ina")
@@ -124,7 +130,7 @@ def test_what_somebody_took_meanwhile_costs_nobody_the_position(world: World) ->
     assert no.value.status == 409
     for _ in range(2):
         line = world.pool.snapshot().waiting
-        assert [(one.id, one.position) for one in line] == [(ticket.id, 1), (behind.id, 2)]
+        assert [(t.id, t.position) for t in line] == [(ticket.id, 1), (behind.id, 2)]
         world.crash()
     (refused,) = world.ledger.history("ticket", str(other.id + 2))  # + 1 is the one undone
     assert (refused["to_state"], refused["reason"]) == ("refused", no.value.message)
@@ -135,15 +141,15 @@ def test_a_refusal_undoes_what_others_would_have_had(world: World) -> None:
     world.run("bo", "3g.20gb")
     ticket = world.ask("ada", "7g.40gb")
     behind = world.ask("cy", "3g.20gb")
-    told: list[tuple[str, str]] = []
-    world.pool.store.unserved = lambda *ended: told.append(ended)
+    unserved: list[tuple[str, str]] = []
+    world.pool.store.unserved = lambda *ended: unserved.append(ended)
     with pytest.raises(Refused, check=because("not-free")):
         world.ask("ada", "4g.20gb", only_if_free=True)
     world.work()
-    assert world.pool.leases.of_server("cy", "") is None and told == []
-    assert [one.id for one in world.pool.snapshot().waiting] == [ticket.id, behind.id]
+    assert world.pool.leases.of_server("cy", "") is None and unserved == []
+    assert [t.id for t in world.pool.snapshot().waiting] == [ticket.id, behind.id]
     world.ask("ada", "4g.20gb")  # giving up the place without more is another matter
-    assert told == [("cancelled", "replaced")]
+    assert unserved == [("cancelled", "replaced")]
 
 
 def test_an_offer_is_kept_when_another_shape_is_not_free(world: World) -> None:
@@ -161,7 +167,7 @@ def test_an_offer_is_kept_when_another_shape_is_not_free(world: World) -> None:
 LONGEST_S = SETTINGS.pool.longest_wait_s
 
 
-def attended(world: World, number: int, for_s: float) -> TicketView:
+def attend_for(world: World, number: int, for_s: float) -> TicketView:
     """Time passes while the waiting page is open."""
     for _ in range(int(for_s / 60)):
         world.pass_time(60)
@@ -173,28 +179,28 @@ def attended(world: World, number: int, for_s: float) -> TicketView:
 def test_who_has_waited_long_is_asked(full: World) -> None:
     """They wait on meanwhile, in their position; to ask again is the answer, and loses no age."""
     ticket = full.ask("ada")
-    assert attended(full, ticket.id, LONGEST_S - 60).answer_by is None
-    asked = attended(full, ticket.id, 60)
-    assert (asked.state, asked.position) == (TicketState.WAITING, 1)
-    assert asked.answer_by == full.at + ANSWER_S
-    attended(full, ticket.id, ANSWER_S - 60)
+    assert attend_for(full, ticket.id, LONGEST_S - 60).answer_by is None
+    answer_pending = attend_for(full, ticket.id, 60)
+    assert (answer_pending.state, answer_pending.position) == (TicketState.WAITING, 1)
+    assert answer_pending.answer_by == full.at + ANSWER_S
+    attend_for(full, ticket.id, ANSWER_S - 60)
     assert full.ask("ada").id == ticket.id
-    later = attended(full, ticket.id, LONGEST_S - 60)
+    later = attend_for(full, ticket.id, LONGEST_S - 60)
     assert (later.state, later.answer_by) == (TicketState.WAITING, None)
     assert later.created_at == ticket.created_at
 
 
-def aside(world: World, shape: str = "1g.5gb") -> TicketView:
+def ticket_set_aside(world: World, shape: str = "1g.5gb") -> TicketView:
     """A ticket of ada, who was asked and did not answer."""
-    found = attended(world, world.ask("ada", shape).id, LONGEST_S + ANSWER_S)
-    assert (found.state, found.reason) == (TicketState.ASIDE, "not-answered")
-    assert "return to the queue" in found.message
-    return found
+    ticket = attend_for(world, world.ask("ada", shape).id, LONGEST_S + ANSWER_S)
+    assert (ticket.state, ticket.reason) == (TicketState.ASIDE, "not-answered")
+    assert "return to the queue" in ticket.message
+    return ticket
 
 
 def test_a_ticket_that_steps_aside_returns_with_its_age(full: World) -> None:
     """It counts for nobody, is offered nothing, also after a crash; then it is the first again."""
-    ticket = aside(full)
+    ticket = ticket_set_aside(full)
     full.work_after(ASIDE_S - 120)
     behind = full.ask("bob")
     assert (behind.position, behind.waiting) == (1, 1)
@@ -210,13 +216,13 @@ def test_a_ticket_that_steps_aside_returns_with_its_age(full: World) -> None:
 
 def test_nobody_is_aside_for_ever(full: World) -> None:
     """It ends after half a day, by another shape, or by leaving the queue; the next is new."""
-    ticket = aside(full)
+    ticket = ticket_set_aside(full)
     full.work_after(ASIDE_S)
     over = full.pool.tickets.find(ticket.id)
     assert (over.state, over.reason) == (TicketState.EXPIRED, "aside-too-long")
-    again = aside(full)
+    again = ticket_set_aside(full)
     assert again.id != ticket.id
-    other = aside(full, "2g.10gb")
+    other = ticket_set_aside(full, "2g.10gb")
     assert full.pool.tickets.find(again.id).reason == "replaced"
     full.pool.tickets.cancel_of_server("ada", "", "server:ada/")
     assert full.pool.tickets.find(other.id).state is TicketState.CANCELLED
@@ -239,10 +245,10 @@ def test_an_offer_that_was_missed_goes_on(world: World) -> None:
 def test_what_is_granted_in_the_last_second_is_served(full: World) -> None:
     """The time to create slices counts for nobody's answer; and what fails then waits on."""
     ticket = full.ask("ada")
-    attended(full, ticket.id, LONGEST_S + ANSWER_S - 60)
+    attend_for(full, ticket.id, LONGEST_S + ANSWER_S - 60)
     full.fail("nvmlDeviceCreateGpuInstance")
     lease = full.pool.leases.live()[0]
-    full.holders.there.discard(lease.holder)
+    full.holders.present.discard(lease.holder)
     full.pool.leases.release(lease.id, "hub", "stopped")
     for step_s in (59, 30, 30, 30, 30):
         full.pass_time(step_s)
@@ -255,6 +261,6 @@ def test_a_measurement_is_not_asked(world: World) -> None:
     """It waits in a notebook's cell, which is told that nothing became free."""
     world.run("holder", "7g.40gb")
     ticket = world.ask("ada", purpose=Purpose.BORROW)
-    over = attended(world, ticket.id, LONGEST_S + 60)
+    over = attend_for(world, ticket.id, LONGEST_S + 60)
     assert (over.state, over.reason) == (TicketState.REFUSED, "waited-too-long")
     assert "60 minutes" in over.message or "1 hour" in over.message

@@ -77,7 +77,7 @@ def test_an_offer_that_no_hub_takes_lapses(world: World) -> None:
     assert world.pool.tickets.find(ticket.id).state is TicketState.EXPIRED
 
 
-def borrowed(now: float, *ends: HardEnd) -> tuple[Decision, WarningKind | None]:
+def policy_on_borrow(now: float, *ends: HardEnd) -> tuple[Decision, WarningKind | None]:
     """What the policy says of a borrowed lease that nobody reports on."""
     facts = LeaseFacts(held_since=0.0, is_borrow=True)
     verdict = decide(None, Reading(), facts, 9, Reclaim(), ends, now)
@@ -87,6 +87,6 @@ def borrowed(now: float, *ends: HardEnd) -> tuple[Decision, WarningKind | None]:
 def test_nobody_guesses_at_it() -> None:
     """However long it is idle and whoever waits: only its class and maintenance take it back."""
     end = HardEnd(1000.0, WarningKind.MAINTENANCE, "Closed.")
-    assert borrowed(1e6) == (Decision.KEEP, None)
-    assert borrowed(999.0, end) == (Decision.KEEP, None)
-    assert borrowed(1000.0, end) == (Decision.RECLAIM, WarningKind.MAINTENANCE)
+    assert policy_on_borrow(1e6) == (Decision.KEEP, None)
+    assert policy_on_borrow(999.0, end) == (Decision.KEEP, None)
+    assert policy_on_borrow(1000.0, end) == (Decision.RECLAIM, WarningKind.MAINTENANCE)

@@ -26,9 +26,11 @@ ZONES = (BERLIN, "America/New_York", "Australia/Lord_Howe", "Asia/Kolkata", "Ame
 SPRING, AUTUMN = date(2026, 3, 29), date(2026, 10, 25)  # Berlin's clocks change
 
 
-def weekly(day: str, starts: str, ends: str, first: str = "2026-01-01", **more: object) -> Schedule:
+def weekly(
+    day: str, starts: str, ends: str, first: str = "2026-01-01", **fields: object
+) -> Schedule:
     """A rule in few words."""
-    values = {"last": None, "tz": BERLIN} | more
+    values = {"last": None, "tz": BERLIN} | fields
     return Schedule(
         weekdays=mask_of(day.split("+")) if day else 0,
         first=date.fromisoformat(first),
@@ -43,7 +45,7 @@ def utc(text: str) -> float:
 
 
 @pytest.mark.parametrize(
-    ("day", "starts", "ends", "begun", "over"),
+    ("day", "starts", "ends", "begins_utc", "ends_utc"),
     [
         (SPRING, "02:30", "03:15", "01:00", "01:15"),  # begins when the clocks jump
         (SPRING, "01:30", "02:30", "00:30", "01:00"),  # ends when the clocks jump
@@ -53,18 +55,21 @@ def utc(text: str) -> float:
         (AUTUMN, "01:00", "04:00", "23:00", "03:00"),  # an hour longer
     ],
 )
-def test_clocks_change(day: date, starts: str, ends: str, begun: str, over: str) -> None:
+def test_clocks_change(day: date, starts: str, ends: str, begins_utc: str, ends_utc: str) -> None:
     """What the module says of missing and repeated times, by hand."""
-    found = occurrence(weekly("sun", starts, ends), day)
-    assert found is not None
-    times = [datetime.fromtimestamp(at, UTC).strftime("%H:%M") for at in found]
-    assert times == [begun, over]
+    interval = occurrence(weekly("sun", starts, ends), day)
+    assert interval is not None
+    times = [datetime.fromtimestamp(at, UTC).strftime("%H:%M") for at in interval]
+    assert times == [begins_utc, ends_utc]
 
 
 def test_term() -> None:
     """A weekly class keeps within its first and last day, both included."""
     rule = weekly("mon", "10:00", "11:00", "2026-06-08", last=date(2026, 6, 22))
-    days = [local_day(one.starts_at, BERLIN).day for one in occurrences(rule, 0, utc("2027-01-01"))]
+    days = [
+        local_day(interval.starts_at, BERLIN).day
+        for interval in occurrences(rule, 0, utc("2027-01-01"))
+    ]
     assert days == [8, 15, 22]
     assert next_occurrence(rule, utc("2026-06-23")) is None
 
@@ -115,12 +120,12 @@ odd_days = st.sampled_from(ZONES).flatmap(
 
 
 @settings(max_examples=settings.default.max_examples // 2)
-@given(span=spans, where=odd_days)
+@given(span=spans, zone_and_day=odd_days)
 def test_an_occurrence_is_what_the_wall_clock_reads(
-    span: tuple[time, time], where: tuple[str, date]
+    span: tuple[time, time], zone_and_day: tuple[str, date]
 ) -> None:
     """From the first to the last minute that reads a time of the class, on odd days above all."""
-    tz, day = where
+    tz, day = zone_and_day
     rule = Schedule(0, day, None, *span, tz)
     minutes = list(_read_minutes(rule, day))
     expected = (minutes[0], minutes[-1] + 60) if minutes else None
@@ -134,8 +139,8 @@ def test_next_is_the_first_of_all(rule: Schedule, days: int) -> None:
     at = utc("2025-12-15T10:30") + days * DAY_S
     every = list(occurrences(rule, at, at + 420 * DAY_S))
     assert every == sorted(every)
-    assert all(one.ends_at <= two.starts_at for one, two in itertools.pairwise(every))
-    assert all(one.ends_at > at for one in every)
+    assert all(first.ends_at <= second.starts_at for first, second in itertools.pairwise(every))
+    assert all(interval.ends_at > at for interval in every)
     following = next_occurrence(rule, at)
     if every:
         assert following == every[0]

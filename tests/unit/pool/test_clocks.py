@@ -23,16 +23,16 @@ def clocks(world: World) -> Clocks:
 
 def busy(world: World) -> tuple[int, int, int]:
     """A grant that was taken, an offer, and one who waits; all attended now."""
-    taken = world.grant("ada", "4g.20gb")
+    lease = world.grant("ada", "4g.20gb")
     offered = world.ask("bob", "3g.20gb")
     waiting = world.wait("cy", "7g.40gb")
     assert world.pool.tickets.find(offered.id).state == TicketState.OFFERED
-    return taken.id, offered.id, waiting.id
+    return lease.id, offered.id, waiting.id
 
 
-def states(world: World, taken: int, offered: int, waiting: int) -> list[str]:
-    tickets = [str(world.pool.tickets.find(number).state) for number in (offered, waiting)]
-    return [str(world.pool.leases.find(taken).state), *tickets]
+def states(world: World, lease_id: int, offered_id: int, waiting_id: int) -> list[str]:
+    tickets = [str(world.pool.tickets.find(number).state) for number in (offered_id, waiting_id)]
+    return [str(world.pool.leases.find(lease_id).state), *tickets]
 
 
 HELD = [LeaseState.GRANTED, TicketState.OFFERED, TicketState.WAITING]
@@ -49,12 +49,12 @@ def test_all_graces_begin_anew(clocks: Clocks, wall_s: float, steady_s: float) -
     steady[0] += steady_s
     world.pool.turn()
     assert states(world, *numbers) == HELD
-    began = world.pool.store.started_at
+    started_at = world.pool.store.started_at
     for _ in range(700):  # turns as they come, nobody attending
         world.at += 1.02
         steady[0] += 1
         world.pool.turn()
-    assert world.pool.store.started_at == began, "ordinary time renews nothing"
+    assert world.pool.store.started_at == started_at, "ordinary time renews nothing"
     assert states(world, *numbers) == OVER
 
 

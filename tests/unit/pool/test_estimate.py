@@ -18,7 +18,7 @@ from miglab_pool.queue.rules import FairShareUsage, WaitingTicket, queue_order
 from miglab_pool.state.placement import GpuOccupancy
 
 from .conftest import SETTINGS, World
-from .test_queue import gpu, next_grant, placed
+from .test_queue import gpu, next_grant, slice_at
 from .test_reservations import RULES, before_class, reserve
 
 HOUR_S = 3600.0
@@ -29,17 +29,20 @@ def waiting(number: int, *profiles: str) -> WaitingTicket:
     return WaitingTicket(number, profiles or ("1g.5gb",), 0.0, "ml", f"u{number}")
 
 
-def full(*ends_s: float | None, age_s: float = 300.0) -> tuple[GpuOccupancy, tuple[Holding, ...]]:
+def busy_gpu(
+    *ends_s: float | None, age_s: float = 300.0
+) -> tuple[GpuOccupancy, tuple[Holding, ...]]:
     """A GPU with one small lease for each end."""
-    slices = [placed("1g.5gb", n) for n in range(len(ends_s))]
-    found = [
-        Holding((("x", item),), age_s, end_s) for item, end_s in zip(slices, ends_s, strict=True)
+    slices = [slice_at("1g.5gb", n) for n in range(len(ends_s))]
+    holdings = [
+        Holding((("x", slice_),), age_s, end_s)
+        for slice_, end_s in zip(slices, ends_s, strict=True)
     ]
-    return gpu("x", *slices), tuple(found)
+    return gpu("x", *slices), tuple(holdings)
 
 
-def scene(*ends_s: float | None, queued: int = 1, **more: object) -> SimulationInput:
-    occupancy, holdings = full(*ends_s)
+def scene(*ends_s: float | None, queued: int = 1, **fields: object) -> SimulationInput:
+    occupancy, holdings = busy_gpu(*ends_s)
     values: dict[str, object] = {
         "queued": tuple(waiting(n) for n in range(1, queued + 1)),
         "gpus": (occupancy,),
@@ -49,18 +52,21 @@ def scene(*ends_s: float | None, queued: int = 1, **more: object) -> SimulationI
         "lease_s": None,
         "borrow_s": 1800.0,
         "longest_wait_s": 3600.0,
-        **more,
+        **fields,
     }
     return SimulationInput(**values)  # type: ignore[arg-type]
 
 
-def estimate(one: SimulationInput, ticket: int = 1) -> WaitEstimate:
-    return estimate_waits(one, random.Random(1))[ticket]
+def estimate(queue_scene: SimulationInput, ticket: int = 1) -> WaitEstimate:
+    return estimate_waits(queue_scene, random.Random(1))[ticket]
 
 
-def extended(one: SimulationInput) -> SimulationInput:
+def extensible(queue_scene: SimulationInput) -> SimulationInput:
     """Everybody may extend to 3000 s."""
-    return replace(one, holdings=tuple(replace(each, last_end_s=3000.0) for each in one.holdings))
+    return replace(
+        queue_scene,
+        holdings=tuple(replace(holding, last_end_s=3000.0) for holding in queue_scene.holdings),
+    )
 
 
 TWO_ENDS = scene(*[3000.0] * 5, 2000.0, 1000.0, queued=2)
@@ -70,7 +76,9 @@ ENDS = {
     "the first end": (scene(*[3000.0] * 6, 1200.0), 1, 1200.0),
     "the first waits for the first end": (TWO_ENDS, 1, 1000.0),
     "the second waits for the second": (TWO_ENDS, 2, 2000.0),
-    "at worst everybody extends as often as they may": (extended(scene(*[1200.0] * 7)), 1, 3000.0),
+    "at worst everybody extends as often as they may": (
+        extensible(scene(*[1200.0] * 7)), 1, 3000.0,
+    ),
     "far behind one waits for the leases of those in front": (
         scene(*[600.0] * 7, queued=8, lease_s=1800.0), 8, 2400.0,
     ),
@@ -81,30 +89,34 @@ ENDS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("one", "ticket", "told"), ENDS.values(), ids=ENDS)
-def test_ends_alone_bound_the_wait(one: SimulationInput, ticket: int, told: float) -> None:
+@pytest.mark.parametrize(("queue_scene", "ticket", "longest_wait_s"), ENDS.values(), ids=ENDS)
+def test_ends_alone_bound_the_wait(
+    queue_scene: SimulationInput, ticket: int, longest_wait_s: float
+) -> None:
     """Without a history the longest possible wait is told, and said to be that."""
-    found = estimate(one, ticket)
-    assert (found.low_s, found.likely_s, found.high_s) == (0.0, told, told)
-    assert "is not known yet" in found.basis
+    wait = estimate(queue_scene, ticket)
+    assert (wait.low_s, wait.likely_s, wait.high_s) == (0.0, longest_wait_s, longest_wait_s)
+    assert "is not known yet" in wait.basis
 
 
 @pytest.mark.parametrize(
-    "one", [scene(*[None] * 7), scene(*[600.0] * 7, queued=8), scene(*[5 * HOUR_S] * 7)]
+    "queue_scene", [scene(*[None] * 7), scene(*[600.0] * 7, queued=8), scene(*[5 * HOUR_S] * 7)]
 )
-def test_nothing_known_is_no_estimate(one: SimulationInput) -> None:
+def test_nothing_known_is_no_estimate(queue_scene: SimulationInput) -> None:
     """No history, and no end or one in five hours: nothing is said, rather than invented."""
-    assert max(one.queued).id not in estimate_waits(one, random.Random(1))
+    assert max(queue_scene.queued).id not in estimate_waits(queue_scene, random.Random(1))
 
 
 MEASURED = tuple(10.0 + n for n in range(30))
 BOTH = replace(KNOWN, borrowed_s=MEASURED)
 
 
-def lent(one: SimulationInput) -> SimulationInput:
+def lending(queue_scene: SimulationInput) -> SimulationInput:
     """The same, but for measurements instead of servers that hold the slices."""
-    holdings = tuple(replace(holding, is_borrow=True, age_s=5.0) for holding in one.holdings)
-    return replace(one, holdings=holdings)
+    holdings = tuple(
+        replace(holding, is_borrow=True, age_s=5.0) for holding in queue_scene.holdings
+    )
+    return replace(queue_scene, holdings=holdings)
 
 
 def borrowing(number: int) -> WaitingTicket:
@@ -115,17 +127,17 @@ def test_each_kind_has_its_own_history() -> None:
     """A server behind measurements waits for seconds, a measurement behind servers for minutes."""
     busy = scene(*[1800.0] * 7, history=BOTH)
     behind_servers = estimate(replace(busy, queued=(borrowing(1),)))
-    assert estimate(lent(busy)).high_s < 40.0 < behind_servers.likely_s
-    turns = estimate(replace(lent(busy), queued=tuple(map(borrowing, range(1, 22)))), 21)
+    assert estimate(lending(busy)).high_s < 40.0 < behind_servers.likely_s
+    turns = estimate(replace(lending(busy), queued=tuple(map(borrowing, range(1, 22)))), 21)
     assert 30.0 < turns.likely_s < turns.high_s < 3 * 40.0
 
 
 def test_measurements_wait_no_longer_than_they_may_before_any_is_known() -> None:
     """A first class that borrows is told when its last measurement would be refused, at most."""
-    busy = lent(scene(*[1800.0] * 7, queued=0, history=KNOWN))
-    found = estimate(replace(busy, queued=tuple(map(borrowing, range(1, 14)))), 13)
-    assert found.likely_s == found.high_s == 3600.0
-    assert "is not known yet" in found.basis
+    busy = lending(scene(*[1800.0] * 7, queued=0, history=KNOWN))
+    wait = estimate(replace(busy, queued=tuple(map(borrowing, range(1, 14)))), 13)
+    assert wait.likely_s == wait.high_s == 3600.0
+    assert "is not known yet" in wait.basis
     after_a_server = replace(busy, queued=(waiting(1), *map(borrowing, range(2, 30))))
     assert estimate(after_a_server, 29).high_s == after_a_server.longest_wait_s
 
@@ -133,7 +145,7 @@ def test_measurements_wait_no_longer_than_they_may_before_any_is_known() -> None
 def test_an_old_lease_ends_sooner() -> None:
     """A lease that has lasted nearly as long as any ever did frees its slice soon."""
     fresh, old = (
-        replace(scene(*[None] * 7, history=KNOWN), holdings=full(*[None] * 7, age_s=age_s)[1])
+        replace(scene(*[None] * 7, history=KNOWN), holdings=busy_gpu(*[None] * 7, age_s=age_s)[1])
         for age_s in (0.0, 3400.0)
     )
     assert estimate(old).likely_s < estimate(fresh).likely_s / 2
@@ -141,17 +153,17 @@ def test_an_old_lease_ends_sooner() -> None:
 
 def test_the_idle_may_go_sooner() -> None:
     """A lease that was warned for idleness is taken back in some futures, and not in all."""
-    one = scene(*[None] * 7, history=KNOWN)
-    idle = (replace(one.holdings[0], idle_end_s=30.0), *one.holdings[1:])
-    found = estimate(replace(one, holdings=idle))
-    assert found.low_s == 30.0
-    assert found.high_s > 60.0
+    queue_scene = scene(*[None] * 7, history=KNOWN)
+    idle = (replace(queue_scene.holdings[0], idle_end_s=30.0), *queue_scene.holdings[1:])
+    wait = estimate(replace(queue_scene, holdings=idle))
+    assert wait.low_s == 30.0
+    assert wait.high_s > 60.0
 
 
 def test_no_measurement_waits_longer_than_it_may() -> None:
     """Its range ends where it would be refused; a server's has no such end."""
     late = scene(*[None] * 7, history=KNOWN, longest_wait_s=1000.0, usage=FairShareUsage(now=950.0))
-    measurement = estimate(lent(replace(late, queued=(borrowing(1),))))
+    measurement = estimate(lending(replace(late, queued=(borrowing(1),))))
     assert measurement.high_s <= 50.0 < estimate(late).high_s
 
 
@@ -167,9 +179,9 @@ def test_lighter_newcomers_are_reckoned_with() -> None:
 
 def test_who_might_ask_is_told_too() -> None:
     """A shape that nobody asked for yet has an estimate: of whoever would ask now."""
-    one = scene(*[900.0] * 7, queued=1, prospective=frozenset({("1g.5gb",), ("7g.40gb",)}))
-    found = estimate_waits(replace(one, lease_s=600.0), random.Random(1))
-    assert [found[one].high_s for one in (1, ("1g.5gb",), ("7g.40gb",))] == [900.0, 900.0, 1500.0]
+    busy = scene(*[900.0] * 7, queued=1, prospective=frozenset({("1g.5gb",), ("7g.40gb",)}))
+    waits = estimate_waits(replace(busy, lease_s=600.0), random.Random(1))
+    assert [waits[r].high_s for r in (1, ("1g.5gb",), ("7g.40gb",))] == [900.0, 900.0, 1500.0]
 
 
 SEEDS = (1, 2, 3, 4)
@@ -191,10 +203,10 @@ class Class:
         self.queued: list[WaitingTicket] = []
         self.live: list[tuple[float, int, float, WaitingTicket, str, Placed]] = []
         self.lasted: list[float] = []
-        self.came: list[WaitingTicket] = []
+        self.requests: list[WaitingTicket] = []
         self.users: dict[str, float] = {}
-        self.told: dict[int, tuple[WaitEstimate, float]] = {}
-        self.kept: list[tuple[WaitEstimate, float]] = []
+        self.estimate_of: dict[int, tuple[WaitEstimate, float]] = {}
+        self.estimates_and_waits: list[tuple[WaitEstimate, float]] = []
 
     def run(self, until: float) -> list[tuple[WaitEstimate, float]]:
         comes = 0.0
@@ -209,53 +221,55 @@ class Class:
             while self._grant():
                 pass
             self._tell()
-        return self.kept
+        return self.estimates_and_waits
 
     def _come(self) -> None:
         self.number += 1
         shape, size = self.dice.choice([("1g.5gb", 1)] * 5 + [("2g.10gb", 2), ("3g.20gb", 4)])
         user = f"u{min(39, int(self.dice.expovariate(1 / 12)))}"
-        one = WaitingTicket(self.number, (shape,), self.now, "ml", user, size=size)
-        self.queued.append(one)
-        self.came.append(one)
+        request = WaitingTicket(self.number, (shape,), self.now, "ml", user, size=size)
+        self.queued.append(request)
+        self.requests.append(request)
 
     def _end(self) -> None:
-        ends, _, began, one, _, _ = heapq.heappop(self.live)
-        self.lasted.append(ends - began)
-        self.users[one.user] = self.users.get(one.user, 0.0) + one.size * (ends - began) / HOUR_S
+        ended_at, _, started_at, served, _, _ = heapq.heappop(self.live)
+        self.lasted.append(ended_at - started_at)
+        self.users[served.user] = (
+            self.users.get(served.user, 0.0) + served.size * (ended_at - started_at) / HOUR_S
+        )
 
     def _grant(self) -> bool:
         grant = next_grant(self.queued, [self._occupancy()], self._usage())
         if grant is None:
             return False
-        one = next(each for each in self.queued if each.id == grant.ticket)
-        self.queued.remove(one)
-        if one.id in self.told:
-            found, at = self.told.pop(one.id)
-            self.kept.append((found, self.now - at))
+        served = next(request for request in self.queued if request.id == grant.ticket)
+        self.queued.remove(served)
+        if served.id in self.estimate_of:
+            estimated_wait, asked_at = self.estimate_of.pop(served.id)
+            self.estimates_and_waits.append((estimated_wait, self.now - asked_at))
         (choice,) = grant.choices
-        made = Placed(choice.profile, choice.placement)
+        new_slice = Placed(choice.profile, choice.placement)
         ends = self.now + self.lasts_s(self.dice)
-        heapq.heappush(self.live, (ends, one.id, self.now, one, choice.gpu, made))
+        heapq.heappush(self.live, (ends, served.id, self.now, served, choice.gpu, new_slice))
         return True
 
     def _tell(self) -> None:
-        new = [one for one in self.queued if one.since == self.now and one.id % 3 == 0]
+        new = [r for r in self.queued if r.since == self.now and r.id % 3 == 0]
         if len(self.lasted) < 20 or not new:
             return
-        found = estimate_waits(self._scene(), random.Random(self.number))
-        for one in (one for one in new if one.id in found):
-            self.told[one.id] = found[one.id], self.now
+        waits = estimate_waits(self._scene(), random.Random(self.number))
+        for request in (request for request in new if request.id in waits):
+            self.estimate_of[request.id] = waits[request.id], self.now
 
     def _scene(self) -> SimulationInput:
         lately = RecentHistory(
             tuple(sorted(self.lasted[-200:])),
-            tuple(self.came[-200:]),
-            self.now / len(self.came),
+            tuple(self.requests[-200:]),
+            self.now / len(self.requests),
         )
         holdings = tuple(
-            Holding(((gpu_, made),), self.now - began, None)
-            for _, _, began, _, gpu_, made in self.live
+            Holding(((gpu_, on_gpu),), self.now - started_at, None)
+            for _, _, started_at, _, gpu_, on_gpu in self.live
         )
         queued = tuple(queue_order(self.queued, self._usage()))
         return SimulationInput(
@@ -308,10 +322,10 @@ def test_the_true_wait_lies_in_the_range(
 
     Whatever way leases last, with heavy users whom others pass, and shapes of three sizes.
     """
-    kept = [pair for seed in seeds for pair in Class(seed, lasts_s, every_s).run(RUN_S)]
-    inside = sum(found.low_s <= waited <= found.high_s for found, waited in kept)
-    assert len(kept) >= 30
-    assert inside / len(kept) >= 0.8
+    pairs = [pair for seed in seeds for pair in Class(seed, lasts_s, every_s).run(RUN_S)]
+    inside = sum(wait.low_s <= waited <= wait.high_s for wait, waited in pairs)
+    assert len(pairs) >= 30
+    assert inside / len(pairs) >= 0.8
 
 
 MakeWorld = Callable[..., World]
@@ -319,7 +333,7 @@ OF_AN_HOUR = changed(SETTINGS, lease_s=3600.0, extensions=0)
 
 
 @pytest.fixture
-def held(make_world: MakeWorld) -> tuple[World, list[LeaseView]]:
+def busy_world(make_world: MakeWorld) -> tuple[World, list[LeaseView]]:
     """Seven leases of an hour, begun five minutes apart, without extensions."""
     world = make_world(OF_AN_HOUR)
     leases = []
@@ -335,21 +349,23 @@ def free_in(world: World, lease: LeaseView) -> float:
     return lease.guaranteed_until + 300 - world.at
 
 
-def told(world: World, ticket: TicketView) -> WaitEstimate:
+def wait_of(world: World, ticket: TicketView) -> WaitEstimate:
     world.pool.estimate()
-    found = world.pool.tickets.find(ticket.id).estimate
-    assert found is not None
-    return found
+    wait = world.pool.tickets.find(ticket.id).estimate
+    assert wait is not None
+    return wait
 
 
-def test_what_is_told(held: tuple[World, list[LeaseView]]) -> None:
+def test_what_is_told(busy_world: tuple[World, list[LeaseView]]) -> None:
     """Without a history the ends of the leases, which come nearer, with the ticket and the offer.
 
     What is new wakes who waits for news, and the same again does not.
     """
-    world, leases = held
+    world, leases = busy_world
     world.pool.estimate()
-    offers = {one.shape: one.wait for one in world.pool.offers(["everyone"]).courses[0].shapes}
+    offers = {
+        offer.shape: offer.wait for offer in world.pool.offers(["everyone"]).courses[0].shapes
+    }
     for shape, lease in (("1g.5gb", leases[0]), ("7g.40gb", leases[6])):
         wait = offers[shape]
         assert wait is not None and wait.high_s == pytest.approx(free_in(world, lease))
@@ -358,18 +374,21 @@ def test_what_is_told(held: tuple[World, list[LeaseView]]) -> None:
         ticket = world.ask(user)
         assert ticket.estimate is None
         before = world.pool.version
-        found = told(world, ticket)
+        estimate_now = wait_of(world, ticket)
         assert world.pool.version > before
-        assert (found.low_s, found.high_s) == (0.0, pytest.approx(free_in(world, lease)))
+        assert (estimate_now.low_s, estimate_now.high_s) == (
+            0.0,
+            pytest.approx(free_in(world, lease)),
+        )
     again = world.pool.version
     world.pool.estimate()
     assert world.pool.version == again
     world.pass_time(60)
     later = world.pool.tickets.find(ticket.id).estimate
-    assert later is not None and later.high_s == pytest.approx(found.high_s - 60)
+    assert later is not None and later.high_s == pytest.approx(estimate_now.high_s - 60)
     world.pool.leases.release(leases[6].id, "ada", "stop")
     world.pool.leases.release(leases[5].id, "ada", "stop")
-    assert told(world, ticket).high_s == 0.0, "what is being released ends in seconds"
+    assert wait_of(world, ticket).high_s == 0.0, "what is being released ends in seconds"
 
 
 def test_history_is_used(world: World) -> None:
@@ -380,9 +399,9 @@ def test_history_is_used(world: World) -> None:
         world.end(lease)
     for n in range(7):
         world.run(f"student{n}")
-    found = told(world, world.ask("ada"))
-    assert "6 leases" in found.basis
-    assert 550 < found.low_s <= found.high_s < 910
+    wait = wait_of(world, world.ask("ada"))
+    assert "6 leases" in wait.basis
+    assert 550 < wait.low_s <= wait.high_s < 910
 
 
 def test_history_is_short(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -397,7 +416,7 @@ def test_history_is_short(world: World, monkeypatch: pytest.MonkeyPatch) -> None
         world.end(lease)
     history = gather.gather_input(world.pool.view).history
     assert [round(lasted_s, -2) for lasted_s in history.lasted_s] == [300, 1000]
-    assert [one.user for one in history.arrivals] == ["b", "c"]
+    assert [comer.user for comer in history.arrivals] == ["b", "c"]
 
 
 def test_slots_reserved_now_are_told_as_well(make_world: MakeWorld) -> None:
@@ -406,6 +425,6 @@ def test_slots_reserved_now_are_told_as_well(make_world: MakeWorld) -> None:
     reserve(world)
     world.work()
     student, stranger = world.ask("ada", course="deep"), world.ask("bob")
-    found = told(world, stranger)
-    assert found.high_s == 60 + 2 * 3600
+    wait = wait_of(world, stranger)
+    assert wait.high_s == 60 + 2 * 3600
     assert world.pool.tickets.find(student.id).estimate is None  # it has its place

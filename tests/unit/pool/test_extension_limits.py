@@ -24,13 +24,13 @@ def lab(make_world: Callable[..., World]) -> World:
     return before_class(make_world, LASTING, 1.5 * HOUR_S)
 
 
-def extended(lab: World, lease: LeaseView, by_s: float = HOUR_S) -> LeaseView:
+def extend(lab: World, lease: LeaseView, by_s: float = HOUR_S) -> LeaseView:
     return lab.pool.leases.extend(lease.id, by_s, lease.user)
 
 
 def refusal(lab: World, lease: LeaseView, by_s: float = HOUR_S) -> str:
     with pytest.raises(Refused, check=because("no-extension")) as error:
-        extended(lab, lease, by_s)
+        extend(lab, lease, by_s)
     return str(error.value)
 
 
@@ -41,7 +41,7 @@ def test_no_extension_into_a_class(lab: World) -> None:
     reason = refusal(lab, stranger)
     assert "reserved from 10:00 CEST on for reservation 1" in reason
     assert "by 28 minutes" in reason
-    longer = extended(lab, stranger, 1680.0)
+    longer = extend(lab, stranger, 1680.0)
     assert longer.guaranteed_until == TUESDAY - 120
     assert "cannot be extended" in refusal(lab, longer, 60.0)
 
@@ -51,17 +51,17 @@ def test_who_blocks_nobody_may_stay(lab: World, course: str, count: int) -> None
     """Where the class finds its places beside a lease, or in it, it is extended as ever."""
     lease = lab.run("bob", course=course)
     reserve(lab, count=count)
-    assert extended(lab, lease).guaranteed_until == TUESDAY + HOUR_S / 2
+    assert extend(lab, lease).guaranteed_until == TUESDAY + HOUR_S / 2
 
 
 def test_who_stays_anyway_takes_no_more(lab: World) -> None:
     """A lease that outlasts the kept time as it is may be extended beyond it."""
     stranger = lab.run("bob")
     for _ in range(2):
-        extended(lab, stranger)
+        extend(lab, stranger)
     reserve(lab)
     lab.pool.store.settings = changed(LASTING, extensions=3)
-    assert extended(lab, stranger).guaranteed_until == TUESDAY + 2.5 * HOUR_S
+    assert extend(lab, stranger).guaranteed_until == TUESDAY + 2.5 * HOUR_S
 
 
 def test_staff_may_not_either(lab: World) -> None:
@@ -97,9 +97,9 @@ def test_the_holder_sees_how_much_longer(lab: World) -> None:
     stranger = lab.run("bob")
     assert lab.pool.leases.find(stranger.id).extension_s == HOUR_S
     reserve(lab)
-    told = lab.pool.leases.find(stranger.id)
-    assert (told.extension_s, told.extensions_left) == (1680.0, 2)
-    longer = extended(lab, stranger, told.extension_s)
+    lease = lab.pool.leases.find(stranger.id)
+    assert (lease.extension_s, lease.extensions_left) == (1680.0, 2)
+    longer = extend(lab, stranger, lease.extension_s)
     assert (longer.extension_s, longer.extensions_left) == (0.0, 0)
     lab.pool.reservations.cancel(1, "ina")
     assert lab.pool.leases.find(stranger.id).extension_s == HOUR_S

@@ -129,7 +129,7 @@ def test_without_the_room_releases_would_fail(small_disk: Path) -> None:
         with pytest.raises(LedgerUnwritable, match="make room below"):
             for step in range(200):
                 with ledger.write(float(step), durable=True) as tx:
-                    tx.note("class", "vision" * 1000, "person:ina", "looked")
+                    tx.record_action("class", "vision" * 1000, "person:ina", "looked")
 
 
 def test_the_room_is_made_again_after_it_was_used(world: World, small_disk: Path) -> None:
@@ -139,7 +139,7 @@ def test_the_room_is_made_again_after_it_was_used(world: World, small_disk: Path
     size = (small_disk / "ledger.sqlite").stat().st_size
     for step in range(1500):
         with world.ledger.write(world.at, durable=False) as tx:
-            tx.note("class", f"{step}" * 500, "person:ina", "looked")
+            tx.record_action("class", f"{step}" * 500, "person:ina", "looked")
         world.pool.watch_disks()
     assert world.ledger.connection.exec_driver_sql("PRAGMA freelist_count").scalar() >= 600
     world.ledger.connection.rollback()

@@ -35,7 +35,7 @@ class Engine:
     def __init__(self, error: Exception | None = None, listed: Any = ()) -> None:
         self.error = error
         self.listed = listed
-        self.done: list[tuple[str, str, object]] = []
+        self.calls: list[tuple[str, str, object]] = []
         self.filters: Any = None
         self.id = "the first"
 
@@ -58,11 +58,11 @@ class Engine:
 
     def stop(self, number: str, timeout: int) -> None:
         self._answers()
-        self.done.append(("stop", number, timeout))
+        self.calls.append(("stop", number, timeout))
 
     def remove_container(self, number: str, *, force: bool) -> None:
         self._answers()
-        self.done.append(("remove", number, force))
+        self.calls.append(("remove", number, force))
         self.error = docker.errors.NotFound("no such container")
 
 
@@ -115,10 +115,10 @@ def test_a_container_is_stopped_before_it_is_removed() -> None:
     """As `docker stop`, so that JupyterLab can save; else only what does not run is removed."""
     engine = Engine()
     assert holders(engine).remove(HOLDER, force=False)
-    assert engine.done == [("remove", ID, False)]
+    assert engine.calls == [("remove", ID, False)]
     engine = Engine()
     assert holders(engine).end(HOLDER)
-    assert engine.done == [("stop", ID, 10), ("remove", ID, True)]
+    assert engine.calls == [("stop", ID, 10), ("remove", ID, True)]
 
 
 @pytest.mark.parametrize(
@@ -186,13 +186,20 @@ def test_odd_process_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_kinds() -> None:
     """Processes and containers are asked after together; without an engine these are unknown."""
-    gone, other = "process:1,2,b", f"container:{'cd' * 32}"
+    missing_process, missing_container = "process:1,2,b", f"container:{'cd' * 32}"
     both = holders(Engine(listed=[{"Id": ID}]))
     assert both.probe(HOLDER) is both.probe(process_holder(os.getpid())) is Liveness.ALIVE
-    assert both.missing([HOLDER, gone, other]) == {gone, other}, "what is not listed"
+    assert both.missing([HOLDER, missing_process, missing_container]) == {
+        missing_process,
+        missing_container,
+    }, "what is not listed"
     local = HostHolders()
     assert local.probe(HOLDER) is Liveness.UNKNOWN
-    assert (local.missing([HOLDER, gone]), local.labelled(), local.engine()) == ({gone}, [], "")
+    assert (local.missing([HOLDER, missing_process]), local.labelled(), local.engine()) == (
+        {missing_process},
+        [],
+        "",
+    )
     assert not local.remove(HOLDER, force=True)
     assert not local.end(HOLDER)
 
@@ -200,14 +207,14 @@ def test_kinds() -> None:
 def test_another_engine_does_not_know() -> None:
     """Its 404, or the 404 of one that does not say who it is, frees nothing."""
     engine = Engine(docker.errors.NotFound("no such container"))
-    asked = holders(engine)
-    asked.expect("the first")
-    assert asked.probe(HOLDER) is Liveness.GONE
+    host_holders = holders(engine)
+    host_holders.expect("the first")
+    assert host_holders.probe(HOLDER) is Liveness.GONE
     engine.id = "another"
-    assert asked.probe(HOLDER) is Liveness.UNKNOWN
-    assert not asked.remove(HOLDER, force=True)
+    assert host_holders.probe(HOLDER) is Liveness.UNKNOWN
+    assert not host_holders.remove(HOLDER, force=True)
     engine.id = ""
-    assert asked.probe(HOLDER) is Liveness.UNKNOWN
+    assert host_holders.probe(HOLDER) is Liveness.UNKNOWN
 
 
 @pytest.mark.parametrize("ignores", [False, True])
@@ -261,7 +268,7 @@ def start() -> Iterator[Start]:
     """Starts a shell that calls itself so."""
     started = []
 
-    def named(name: str, code: str = WAITS) -> "subprocess.Popen[str]":
+    def start_named(name: str, code: str = WAITS) -> "subprocess.Popen[str]":
         process = subprocess.Popen(
             [name, "-c", code, "-id", ID],
             executable="/bin/sh",
@@ -272,7 +279,7 @@ def start() -> Iterator[Start]:
         started.append(process)
         return process
 
-    yield named
+    yield start_named
     for process in started:
         process.kill()
         process.communicate()
@@ -321,15 +328,15 @@ def test_what_runs_of_a_container_that_the_engine_has_not_is_killed(
     start: Start, proc: Path
 ) -> None:
     """Before that the container is not gone; another's process is left alone."""
-    its, another = start("cat"), start("cat")
+    its, other_process = start("cat"), start("cat")
     count_as(proc, its.pid, ID)
-    count_as(proc, another.pid, OTHER)
+    count_as(proc, other_process.pid, OTHER)
     holders = HostHolders("unix:///none", "lab1", client=Engine(NotFound(ID)))
     assert holders.probe(HOLDER) is Liveness.FORGOTTEN
     assert holders.end(HOLDER)
     assert its.wait(60) < 0
     assert holders.probe(HOLDER) is Liveness.GONE
-    assert another.poll() is None
+    assert other_process.poll() is None
 
 
 @pytest.mark.parametrize(("name", "is_killed"), [("/usr/bin/containerd-shim", True), ("sh", False)])

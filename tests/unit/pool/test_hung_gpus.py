@@ -16,7 +16,7 @@ from miglab_pool.gpu.driver import Driver
 from miglab_pool.gpu.readings import DriverMissing, GpuHung, GpuMissing, Xid
 from miglab_pool.gpu.simulated.machine import SimulatedMachine
 from miglab_pool.gpu.simulated.nvml import SimulatedNvml
-from miglab_pool.gpu.watched import MOST_HANGING, WatchedDriver, comes_back
+from miglab_pool.gpu.watched import MOST_HANGING, WatchedDriver, wait_for_outcome
 from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.pool import Pool
 from miglab_pool.refused import Refused
@@ -37,7 +37,7 @@ class HangingLab(World):
         nvml = SimulatedNvml(self.folder / "gpus", sleep=self._sleep)
         self.ledger = Ledger(self.folder / "ledger.sqlite")
         self.driver = WatchedDriver(
-            lambda uuids, seen: Driver(nvml, uuids, seen),
+            lambda uuids, models: Driver(nvml, uuids, models),
             self.uuids,
             simulated=True,
             limit_s=LIMIT_S,
@@ -52,7 +52,7 @@ class HangingLab(World):
 
     def _wait(self, outcome: "Future[Any]", limit_s: float) -> bool:
         """Wait until the call is back, or hangs: then the clock has gone on by the limit."""
-        while not comes_back(outcome, 0.001):
+        while not wait_for_outcome(outcome, 0.001):
             if self.hung.is_set():
                 self.hung.clear()
                 self.at += limit_s
@@ -104,9 +104,9 @@ def test_a_gpu_that_hangs_holds_up_no_other(make_lab: MakeLab, function: str) ->
     lab = make_lab(2)
     lab.pool.reconcile()
     lab.machine.hang(function, lab.uuids[0])
-    began = lab.at
+    before = lab.at
     lab.pool.reconcile()
-    assert lab.at - began == LIMIT_S
+    assert lab.at - before == LIMIT_S
     assert lab.gpus() == ["unknown", "ok"]
     assert "has not come back for 20 s" in lab.pool.snapshot().gpus[0].reason
     assert lab.grant("ada").slices[0].gpu == 1
@@ -145,8 +145,8 @@ def test_a_call_that_creates_and_hangs_shuts_its_gpu(make_lab: MakeLab) -> None:
         lab.driver.slices(row.gpu)  # at once: the call that hangs may yet cut
     lab.mend()
     assert lab.gpus() == ["ok", "ok"]
-    there = {reading.uuid for gpu in lab.uuids for reading in lab.driver.slices(gpu)}
-    assert there == {one.uuid for one in lab.ledger.state.slices.values()}
+    present_uuids = {reading.uuid for gpu in lab.uuids for reading in lab.driver.slices(gpu)}
+    assert present_uuids == {row.uuid for row in lab.ledger.state.slices.values()}
 
 
 def test_threads_that_hang_are_few(make_lab: MakeLab) -> None:
@@ -163,8 +163,8 @@ def test_threads_that_hang_are_few(make_lab: MakeLab) -> None:
     assert threading.active_count() - before <= MOST_HANGING
     lab.mend()
     assert lab.driver.longest_call_s == 0
-    (said,) = lab.pool.wellness().values()
-    assert said.health.xids == (Xid(48),)
+    (wellness,) = lab.pool.wellness().values()
+    assert wellness.health.xids == (Xid(48),)
 
 
 @pytest.mark.parametrize("is_first_start", [False, True])
@@ -209,7 +209,7 @@ def test_opening(tmp_path: Path) -> None:
     nvml = SimulatedNvml(tmp_path)
 
     def watched(*uuids: str) -> WatchedDriver:
-        opened = lambda gpus, seen: Driver(nvml, gpus, seen)  # noqa: E731 -- one line
+        opened = lambda gpus, models: Driver(nvml, gpus, models)  # noqa: E731 -- one line
         return WatchedDriver(opened, uuids, simulated=True, limit_s=LIMIT_S)
 
     driver = watched(gpu.uuid, "GPU-x")

@@ -13,55 +13,57 @@ from miglab_pool.gpu.geometry import Geometry, Placed
 from miglab_pool.gpu.simulated.geometry import model_geometry
 from miglab_pool.layouts.rules import (
     Change,
-    Kind,
+    LayoutRole,
     PartitionError,
     PresentSlice,
     arrange,
     arrangements,
-    change,
     is_possible,
-    only,
+    plan_change,
     resolve,
-    where,
+    restrict_geometry,
+    slice_key,
 )
 from miglab_pool.state.placement import GpuOccupancy, clash, place
 
 A100 = model_geometry("A100-40GB")
 A30 = model_geometry("A30")
 NAMES = [profile.name for profile in A100.profiles]
-ALL = sorted({layout for layout in maximal_layouts(A100, NAMES)}, key=lambda one: str(one))
+ALL = sorted({layout for layout in maximal_layouts(A100, NAMES)}, key=lambda layout: str(layout))
 
 
 def subsets() -> list[tuple[Placed, ...]]:
     """Every way in which an A100 can be cut, wholly or in part."""
-    found: dict[frozenset[tuple[int, str]], tuple[Placed, ...]] = {}
+    parts: dict[frozenset[tuple[int, str]], tuple[Placed, ...]] = {}
     for layout in ALL:
         for size in range(len(layout) + 1):
             for part in combinations(layout, size):
-                found.setdefault(frozenset(map(where, part)), part)
-    return list(found.values())
+                parts.setdefault(frozenset(map(slice_key, part)), part)
+    return list(parts.values())
 
 
 EVERY_STATE = subsets()
-PARTITIONS = sorted({tuple(sorted(item.profile.name for item in part)) for part in EVERY_STATE})
+PARTITIONS = sorted({tuple(sorted(slice_.profile.name for slice_ in part)) for part in EVERY_STATE})
 partitions = st.sampled_from(PARTITIONS)
 states = st.sampled_from(EVERY_STATE)
-kinds = st.sampled_from((Kind.FREE, Kind.HELD, Kind.COMING, Kind.GRANTED, Kind.GOING))
+kinds = st.sampled_from(
+    (LayoutRole.FREE, LayoutRole.HELD, LayoutRole.COMING, LayoutRole.GRANTED, LayoutRole.GOING)
+)
 
 
 @st.composite
-def gpus(draw: st.DrawFn, fixed: bool = False) -> tuple[PresentSlice, ...]:
+def gpus(draw: st.DrawFn, with_fixed: bool = False) -> tuple[PresentSlice, ...]:
     """A GPU in any state, each slice free, held or on its way."""
-    some = st.sampled_from(list(Kind)) if fixed else kinds
-    return tuple(PresentSlice(n, placed, draw(some)) for n, placed in enumerate(draw(states), 1))
+    some = st.sampled_from(list(LayoutRole)) if with_fixed else kinds
+    return tuple(PresentSlice(n, slice_, draw(some)) for n, slice_ in enumerate(draw(states), 1))
 
 
-def names(items: tuple[Placed, ...]) -> tuple[str, ...]:
-    return tuple(sorted(item.profile.name for item in items))
+def names(slices: tuple[Placed, ...]) -> tuple[str, ...]:
+    return tuple(sorted(slice_.profile.name for slice_ in slices))
 
 
 @pytest.mark.parametrize(
-    ("geometry", "partition", "says"),
+    ("geometry", "partition", "message_part"),
     [
         (A100, ("5g.20gb",), "can be cut into 1g.5gb, 2g.10gb, 3g.20gb"),
         (A100, ("1g",), "it has no 1g; it can be cut into 1g.5gb"),
@@ -80,11 +82,11 @@ def names(items: tuple[Placed, ...]) -> tuple[str, ...]:
         (Geometry(8, ()), ("1g.5gb",), "can be cut into nothing"),
     ],
 )
-def test_what_would_fit(geometry: Geometry, partition: tuple[str, ...], says: str) -> None:
+def test_what_would_fit(geometry: Geometry, partition: tuple[str, ...], message_part: str) -> None:
     """A cut that cannot be says what could."""
     with pytest.raises(PartitionError) as error:
         resolve(partition, geometry)
-    assert says in str(error.value)
+    assert message_part in str(error.value)
     assert len(str(error.value)) < 300
 
 
@@ -99,33 +101,36 @@ def test_done_is_exactly_the_partition(
     part: tuple[Placed, ...], partition: tuple[str, ...]
 ) -> None:
     """A GPU with other slices is not done."""
-    present = tuple(PresentSlice(n, placed, Kind.HELD) for n, placed in enumerate(part, 1))
-    assert change(A100, partition, present).is_done == (names(part) == partition)
+    present = tuple(PresentSlice(n, slice_, LayoutRole.HELD) for n, slice_ in enumerate(part, 1))
+    assert plan_change(A100, partition, present).is_done == (names(part) == partition)
 
 
-@given(gpus(fixed=True), partitions)
+@given(gpus(with_fixed=True), partitions)
 @settings(max_examples=5 * settings.default.max_examples)
 def test_a_change_is_whole_and_interrupts_nobody(
     present: tuple[PresentSlice, ...], partition: tuple[str, ...]
 ) -> None:
     """Every slice is accounted for once, no leased one is removed, what is made has room."""
-    found = change(A100, partition, present)
-    parts = (found.keeps, found.comes, found.removes, found.drains, found.goes, found.fixed)
-    assert sorted(item.number for part in parts for item in part) == [i.number for i in present]
-    assert {item.kind for item in found.removes} <= {Kind.FREE}
-    assert {item.kind for item in found.fixed} <= {Kind.FIXED}
-    assert names(found.wanted) == partition
-    stays = [item.placed for item in present if item not in found.removes]
-    for placed in found.ready:
-        assert not any(clash(placed, other) for other in stays)
+    plan = plan_change(A100, partition, present)
+    parts = (plan.keeps, plan.comes, plan.removes, plan.drains, plan.goes, plan.immovable)
+    assert sorted(slice_.number for part in parts for slice_ in part) == [i.number for i in present]
+    assert {slice_.role for slice_ in plan.removes} <= {LayoutRole.FREE}
+    assert {slice_.role for slice_ in plan.immovable} <= {LayoutRole.FIXED}
+    assert names(plan.target) == partition
+    stays = [slice_.placed_slice for slice_ in present if slice_ not in plan.removes]
+    for new_slice in plan.ready:
+        assert not any(clash(new_slice, other) for other in stays)
 
 
-def step(present: tuple[PresentSlice, ...], found: Change) -> tuple[PresentSlice, ...]:
+def step(present: tuple[PresentSlice, ...], plan: Change) -> tuple[PresentSlice, ...]:
     """What the pool does at once: destroy what is free and unwanted, make what has room."""
-    left = [item for item in present if item not in found.removes]
-    number = max((item.number for item in present), default=0)
-    made = [PresentSlice(number + n, placed, Kind.FREE) for n, placed in enumerate(found.ready, 1)]
-    return (*left, *made)
+    remaining = [slice_ for slice_ in present if slice_ not in plan.removes]
+    number = max((slice_.number for slice_ in present), default=0)
+    created = [
+        PresentSlice(number + n, new_slice, LayoutRole.FREE)
+        for n, new_slice in enumerate(plan.ready, 1)
+    ]
+    return (*remaining, *created)
 
 
 @given(gpus(), partitions, st.randoms(use_true_random=False))
@@ -134,57 +139,63 @@ def test_applying_ends_conforming(
     present: tuple[PresentSlice, ...], partition: tuple[str, ...], dice
 ) -> None:  # type: ignore[no-untyped-def]
     """From any state, in whatever order leases end, the GPU comes to have its cut, and stays so."""
-    held: list[tuple[PresentSlice, ...]] = []
+    states_before: list[tuple[PresentSlice, ...]] = []
     for _ in range(40):
-        found = change(A100, partition, present)
-        if found.is_done:
+        plan = plan_change(A100, partition, present)
+        if plan.is_done:
             break
-        now = step(present, found)
+        now = step(present, plan)
         if now == present:
             present = end_one(present, dice)
         else:
-            assert now not in held  # no going in circles
-            held.append(present)
+            assert now not in states_before  # no going in circles
+            states_before.append(present)
             present = now
-    assert change(A100, partition, present).is_done
-    assert step(present, change(A100, partition, present)) == present
+    assert plan_change(A100, partition, present).is_done
+    assert step(present, plan_change(A100, partition, present)) == present
 
 
 def end_one(present: tuple[PresentSlice, ...], dice) -> tuple[PresentSlice, ...]:  # type: ignore[no-untyped-def]
     """One lease ends, or one slice that was on its way is there or gone."""
-    one = dice.choice([item for item in present if item.kind is not Kind.FREE])
-    rest = tuple(item for item in present if item is not one)
-    arrives = {Kind.COMING: Kind.FREE, Kind.GRANTED: Kind.HELD}.get(one.kind)
-    return rest if arrives is None else (*rest, replace(one, kind=arrives))
+    ending = dice.choice([slice_ for slice_ in present if slice_.role is not LayoutRole.FREE])
+    remaining = tuple(slice_ for slice_ in present if slice_ is not ending)
+    arrives = {LayoutRole.COMING: LayoutRole.FREE, LayoutRole.GRANTED: LayoutRole.HELD}.get(
+        ending.role
+    )
+    return remaining if arrives is None else (*remaining, replace(ending, role=arrives))
 
 
-@given(gpus(fixed=True), partitions)
+@given(gpus(with_fixed=True), partitions)
 def test_placements_disturb_the_fewest(
     present: tuple[PresentSlice, ...], partition: tuple[str, ...]
 ) -> None:
     """No other arrangement has fewer seats under a fixed slice, nor then fewer leases to drain."""
-    wanted = arrange(A100, partition, present)
+    best = arrange(A100, partition, present)
 
     def cost(layout: tuple[Placed, ...]) -> tuple[int, int]:
-        fixed = [item.placed for item in present if item.kind is Kind.FIXED]
-        mine = {where(placed) for placed in layout}
-        held = [item for item in present if item.kind in (Kind.HELD, Kind.GRANTED)]
-        under = sum(any(clash(placed, other) for other in fixed) for placed in layout)
-        return under, sum(item.where not in mine for item in held)
+        fixed_slices = [
+            slice_.placed_slice for slice_ in present if slice_.role is LayoutRole.FIXED
+        ]
+        positions = {slice_key(seat) for seat in layout}
+        leased = [
+            slice_ for slice_ in present if slice_.role in (LayoutRole.HELD, LayoutRole.GRANTED)
+        ]
+        under = sum(any(clash(seat, other) for other in fixed_slices) for seat in layout)
+        return under, sum(slice_.key not in positions for slice_ in leased)
 
-    assert cost(wanted) == min(map(cost, arrangements(A100, partition)))
+    assert cost(best) == min(map(cost, arrangements(A100, partition)))
 
 
 @given(gpus(), partitions, st.lists(st.sampled_from(NAMES), min_size=1, max_size=4))
 @settings(max_examples=3 * settings.default.max_examples)
 def test_only_its_shapes_on_its_placements(
-    present: tuple[PresentSlice, ...], partition: tuple[str, ...], asked: list[str]
+    present: tuple[PresentSlice, ...], partition: tuple[str, ...], profiles: list[str]
 ) -> None:
     """While a layout is in force nothing is granted that it would have to drain."""
-    wanted = arrange(A100, partition, present)
-    live = tuple(item.placed for item in present if item.kind is not Kind.FREE)
-    choices = place(asked, [GpuOccupancy("a", only(A100, wanted), live)])
+    seats = arrange(A100, partition, present)
+    live = tuple(slice_.placed_slice for slice_ in present if slice_.role is not LayoutRole.FREE)
+    choices = place(profiles, [GpuOccupancy("a", restrict_geometry(A100, seats), live)])
     for choice in choices or ():
-        assert (choice.placement.start, choice.profile.name) in set(map(where, wanted))
-    free = [placed for placed in wanted if not any(clash(placed, other) for other in live)]
-    assert (choices is not None) == (not Counter(asked) - Counter(names(tuple(free))))
+        assert (choice.placement.start, choice.profile.name) in set(map(slice_key, seats))
+    free = [seat for seat in seats if not any(clash(seat, other) for other in live)]
+    assert (choices is not None) == (not Counter(profiles) - Counter(names(tuple(free))))

@@ -18,7 +18,7 @@ from tests import old_ledgers
 
 from miglab_api.tickets import TicketState
 from miglab_pool.ledger import tables
-from miglab_pool.ledger.ledger import EXIT_STATUS, Ledger, LedgerMismatch
+from miglab_pool.ledger.ledger import EXIT_STATUS, Ledger
 from miglab_pool.ledger.own_file import check_own
 from miglab_pool.ledger.rows import ROWS, LeaseRow, SliceRow, TicketRow
 from miglab_pool.ledger.tables import (
@@ -29,6 +29,7 @@ from miglab_pool.ledger.tables import (
     LedgerTooNew,
     LedgerTooOld,
 )
+from miglab_pool.ledger.transaction import LedgerMismatch
 from miglab_pool.schedule import DAY_S
 from miglab_pool.staff.log import delete_old
 from miglab_pool.state.lock import AlreadyRunning, PoolLock
@@ -48,9 +49,9 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def ledger(path: Path) -> Iterator[Ledger]:
     """A new one."""
-    made = Ledger(path)
-    yield made
-    made.close()
+    new_ledger = Ledger(path)
+    yield new_ledger
+    new_ledger.close()
 
 
 SCHEMA = {"0018": "97ac2b77abe536c0"}
@@ -63,11 +64,13 @@ def test_a_change_of_the_tables_is_a_new_version() -> None:
 
 
 def _digest() -> str:
-    there = tables.metadata.sorted_tables
-    indices = [index for table in there for index in table.indexes]
-    made = [*map(CreateTable, there), *map(CreateIndex, indices)]
-    words = " ".join(sorted(str(one.compile(dialect=dialect())) for one in made)).split()
-    return hashlib.sha256(" ".join(words).encode()).hexdigest()[:16]
+    all_tables = tables.metadata.sorted_tables
+    indices = [index for table in all_tables for index in table.indexes]
+    statements = [*map(CreateTable, all_tables), *map(CreateIndex, indices)]
+    tokens = " ".join(
+        sorted(str(statement.compile(dialect=dialect())) for statement in statements)
+    ).split()
+    return hashlib.sha256(" ".join(tokens).encode()).hexdigest()[:16]
 
 
 @pytest.mark.parametrize(("durable", "level"), [(True, 2), (False, 1)])
@@ -77,9 +80,9 @@ def test_durable_is_synced(ledger: Ledger, durable: bool, level: int) -> None:
         tx.put(ticket(1))
     with ledger.write(2.0, durable=durable) as tx:
         tx.put(ticket(2))
-        found = ledger.connection.exec_driver_sql("PRAGMA synchronous").scalar()
+        synchronous = ledger.connection.exec_driver_sql("PRAGMA synchronous").scalar()
         mode = ledger.connection.exec_driver_sql("PRAGMA journal_mode").scalar()
-    assert (found, mode) == (level, "wal")
+    assert (synchronous, mode) == (level, "wal")
 
 
 @pytest.mark.parametrize("user", ["ada", "José Ñandú 🎓", "x" * 255, "'; DROP TABLE leases; --"])
@@ -87,13 +90,13 @@ def test_reopen(path: Path, user: str) -> None:
     """What was written is there after reopening, to the letter."""
     ledger = Ledger(path)
     with ledger.write(5.0, durable=True) as tx:
-        tx.put(ticket(1, user), by=user, reason="asked")
+        tx.put(ticket(1, user), cause=user, reason="asked")
     ledger.close()
     ledger = Ledger(path)
     assert ledger.state.tickets == {1: ticket(1, user)}
     (step,) = ledger.history()
-    found = (step["at"], step["by"], step["reason"], step["course"])
-    assert found == (5.0, user, "asked", "vision")
+    logged = (step["at"], step["by"], step["reason"], step["course"])
+    assert logged == (5.0, user, "asked", "vision")
     assert ledger.new_id("ticket") == 2
     ledger.close()
 
@@ -141,15 +144,15 @@ def sql(path: Path, *statements: str) -> None:
 
 
 def of_version(number: str) -> Callable[[Path], None]:
-    def made(path: Path) -> None:
+    def make_old_ledger(path: Path) -> None:
         Ledger(path).close()
         sql(path, f"UPDATE alembic_version SET version_num = '{number}'")
 
-    return made
+    return make_old_ledger
 
 
 @pytest.mark.parametrize(
-    ("make", "error", "words"),
+    ("make", "error", "message"),
     [
         (lambda path: path.write_bytes(b"this is no database, " * 50), LedgerDamaged, "move"),
         (lambda path: path.write_bytes(b"\x00" * 4096), LedgerDamaged, "move the file aside"),
@@ -174,12 +177,12 @@ def of_version(number: str) -> Callable[[Path], None]:
     ],
 )
 def test_what_is_not_opened(
-    path: Path, make: Callable[[Path], None], error: type[Exception], words: str
+    path: Path, make: Callable[[Path], None], error: type[Exception], message: str
 ) -> None:
     """It is left as it is, with words on what to do."""
     make(path)
     before = path.read_bytes()
-    with pytest.raises(error, match=words):
+    with pytest.raises(error, match=message):
         Ledger(path)
     assert path.read_bytes() == before
 
@@ -188,10 +191,10 @@ def test_what_is_not_opened(
 def older(path: Path) -> dict[str, list[dict[str, Any]]]:
     """A ledger of 3500e72 lies there; this is what is in it."""
     old_ledgers.write(old_ledgers.LEDGER, path)
-    written = contents(path)
-    assert written.keys() - {"alembic_version", "layouts"} <= tables.metadata.tables.keys()
-    assert all(written.values()), "the ledger of before has a row in every table"
-    return written
+    rows = contents(path)
+    assert rows.keys() - {"alembic_version", "layouts"} <= tables.metadata.tables.keys()
+    assert all(rows.values()), "the ledger of before has a row in every table"
+    return rows
 
 
 def contents(path: Path) -> dict[str, list[dict[str, Any]]]:
@@ -218,7 +221,7 @@ def test_nothing_is_lost_by_an_upgrade(path: Path, older: dict[str, list[dict[st
     assert copy.suffix == f".before-{VERSION}-{old_ledgers.VERSION}"
     assert contents(copy) == older
     Ledger(path.with_name("new.sqlite")).close()
-    assert described(path) == described(path.with_name("new.sqlite"))
+    assert schema_of(path) == schema_of(path.with_name("new.sqlite"))
     now = contents(path)
     del older["layouts"]  # GPUs have them, as the next test shows
     assert now.keys() - {"progress", "people"} == older.keys()
@@ -235,7 +238,7 @@ def test_nothing_is_lost_by_an_upgrade(path: Path, older: dict[str, list[dict[st
 def default_of(table: str, column: str) -> object:
     """Of the row that the table is made of."""
     (row,) = (row for row in ROWS if f"{row.kind}s" == table)
-    return next(one.default for one in fields(row) if one.name == column)
+    return next(field.default for field in fields(row) if field.name == column)
 
 
 def test_an_upgraded_ledger_is_understood(path: Path, older: object) -> None:
@@ -253,8 +256,12 @@ def test_an_upgraded_ledger_is_understood(path: Path, older: object) -> None:
     assert tickets == {3: "taken", 4: "offered", 5: "waiting", 6: "waiting"}
     assert (state.leases.keys(), state.leases[2].slices) == ({2}, (3,))
     assert state.leases[2].warn_reason == "Unused for an hour."
-    gone = ledger.find(LeaseRow, 1)
-    assert (gone.user, gone.slices, gone.ended_at) == ("ada", (1,), 1746803600.0)
+    ended_lease = ledger.find(LeaseRow, 1)
+    assert (ended_lease.user, ended_lease.slices, ended_lease.ended_at) == (
+        "ada",
+        (1,),
+        1746803600.0,
+    )
     assert (*state.reservations, *state.messages) == (1, 1)
     assert (state.paused, state.pause_kind) == ("Repairs.", "staff")
     assert (ledger.identity, ledger.engine) == ("c49045d5244f4ee29e00f3a73c491c7f", "ENGINE:1")
@@ -262,15 +269,15 @@ def test_an_upgraded_ledger_is_understood(path: Path, older: object) -> None:
     ledger.close()
 
 
-def described(path: Path) -> dict[str, Any]:
+def schema_of(path: Path) -> dict[str, Any]:
     """The columns and indices of every table."""
-    found: dict[str, Any] = {}
+    schema: dict[str, Any] = {}
     with closing(sqlite3.connect(path)) as connection:
         for (table,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'"):
             columns = connection.execute(f"PRAGMA table_info({table})").fetchall()
             indices = connection.execute(f"PRAGMA index_list({table})").fetchall()
             keys = connection.execute(f"PRAGMA foreign_key_list({table})").fetchall()
-            found[table] = (
+            schema[table] = (
                 {(name, is_required, key) for _, name, _, is_required, _, key in columns},
                 {
                     (name, unique, *connection.execute(f"PRAGMA index_info({name})").fetchall())
@@ -278,7 +285,7 @@ def described(path: Path) -> dict[str, Any]:
                 },
                 {key[2:5] for key in keys},
             )
-    return found
+    return schema
 
 
 def test_an_upgrade_that_is_interrupted(
@@ -333,9 +340,9 @@ def test_second_process_is_refused(tmp_path: Path) -> None:
     with PoolLock(path):
         with pytest.raises(AlreadyRunning, match=str(os.getpid())):
             PoolLock(path)
-        said = other()
-        assert said.returncode == 1
-        assert "already holds" in said.stderr
+        second_process = other()
+        assert second_process.returncode == 1
+        assert "already holds" in second_process.stderr
     assert other().returncode == 0
 
 
@@ -372,11 +379,11 @@ except BaseException as error:
 
 def test_a_roll_back_that_fails_ends_the_process(path: Path) -> None:
     """Memory with rows that no file has would lease a slice twice after the next start."""
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", DOUBLE_FAULT, str(path)], capture_output=True, text=True
     )
-    assert (done.returncode, done.stdout) == (EXIT_STATUS, "")
-    assert "could not be read anew" in done.stderr
+    assert (process.returncode, process.stdout) == (EXIT_STATUS, "")
+    assert "could not be read anew" in process.stderr
     ledger = Ledger(path)
     assert ledger.state.tickets == {}
     ledger.close()
@@ -399,16 +406,16 @@ TICKET = replace(ticket(1), state="cancelled", created_at=LONG_AGO, attended_at=
 @pytest.fixture
 def aged(tmp_path: Path) -> Ledger:
     """Four tickets: two old, one of them a lease's; one old that waits; the newest."""
-    made = Ledger(tmp_path / "aged.sqlite")
-    with made.write(LONG_AGO, durable=True) as tx:
-        tx.put(TICKET, by="server:ada/")
+    aged_ledger = Ledger(tmp_path / "aged.sqlite")
+    with aged_ledger.write(LONG_AGO, durable=True) as tx:
+        tx.put(TICKET, cause="server:ada/")
         tx.put(replace(TICKET, id=2, state="expired"))
         tx.put(LeaseRow(1, 2, 1, "ada", "", "vision", "1g.5gb", "released", LONG_AGO))
         tx.put(replace(TICKET, id=3, state="waiting"))
         tx.record(TICKET, "person:instructor", "in your favour", "next")
-    with made.write(LATELY, durable=True) as tx:
+    with aged_ledger.write(LATELY, durable=True) as tx:
         tx.put(replace(TICKET, id=4, created_at=LATELY))
-    return made
+    return aged_ledger
 
 
 def test_what_is_old_is_deleted(aged: Ledger) -> None:

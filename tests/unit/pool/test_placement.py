@@ -11,7 +11,7 @@ from tests.maximal_layouts import maximal_layouts
 from miglab_bench.measures.placement import packs
 from miglab_pool.gpu.geometry import Geometry, Placed, Placement, legal_placements
 from miglab_pool.gpu.simulated.geometry import model_geometry
-from miglab_pool.state.placement import GpuOccupancy, _empty, could_ever_fit, place
+from miglab_pool.state.placement import GpuOccupancy, _emptied, could_ever_fit, place
 
 A100 = model_geometry("A100-40GB")
 A30 = model_geometry("A30")
@@ -25,34 +25,34 @@ def _at(name: str, start: int, geometry: Geometry = A100) -> Placed:
 @st.composite
 def contents(draw: st.DrawFn, geometry: Geometry) -> tuple[tuple[Placed, ...], tuple[Placed, ...]]:
     """A reachable GPU: non-overlapping slices, at most one +me, split into live and warm."""
-    placed: list[Placed] = []
+    present: list[Placed] = []
     for name in draw(st.lists(st.sampled_from(list(geometry.by_name)), max_size=6)):
-        options = legal_placements(geometry.by_name[name], placed)
+        options = legal_placements(geometry.by_name[name], present)
         if options:
-            placed.append(Placed(geometry.by_name[name], draw(st.sampled_from(options))))
-    is_live = draw(st.lists(st.booleans(), min_size=len(placed), max_size=len(placed)))
-    live = tuple(item for item, yes in zip(placed, is_live, strict=True) if yes)
-    return live, tuple(item for item, yes in zip(placed, is_live, strict=True) if not yes)
+            present.append(Placed(geometry.by_name[name], draw(st.sampled_from(options))))
+    is_live = draw(st.lists(st.booleans(), min_size=len(present), max_size=len(present)))
+    live = tuple(slice_ for slice_, yes in zip(present, is_live, strict=True) if yes)
+    return live, tuple(slice_ for slice_, yes in zip(present, is_live, strict=True) if not yes)
 
 
 @st.composite
-def machines(draw: st.DrawFn, most: int = 3) -> list[GpuOccupancy]:
+def machines(draw: st.DrawFn, max_gpus: int = 3) -> list[GpuOccupancy]:
     """One to ``most`` GPUs of one model."""
     geometry = draw(st.sampled_from([A100, A30]))
-    each = draw(st.lists(contents(geometry), min_size=1, max_size=most))
-    usable = [draw(st.integers(0, 9)) > 0 for _ in each]
+    gpu_contents = draw(st.lists(contents(geometry), min_size=1, max_size=max_gpus))
+    usable = [draw(st.integers(0, 9)) > 0 for _ in gpu_contents]
     return [
         GpuOccupancy(f"GPU-{index}", geometry, live, warm, usable[index])
-        for index, (live, warm) in enumerate(each)
+        for index, (live, warm) in enumerate(gpu_contents)
     ]
 
 
 @st.composite
-def questions(draw: st.DrawFn, most: int = 4) -> tuple[list[str], list[GpuOccupancy]]:
+def questions(draw: st.DrawFn, max_slices: int = 4) -> tuple[list[str], list[GpuOccupancy]]:
     """A shape, and a machine to place it on."""
     gpus = draw(machines())
     names = st.sampled_from(list(gpus[0].geometry.by_name))
-    return draw(st.lists(names, min_size=1, max_size=most)), gpus
+    return draw(st.lists(names, min_size=1, max_size=max_slices)), gpus
 
 
 Everywhere = tuple[tuple[Placed, ...], ...]
@@ -64,9 +64,9 @@ def _all_ways(names: Sequence[str], live: Everywhere, geometry: Geometry) -> Ite
         yield live
         return
     profile = geometry.by_name[names[0]]
-    for index, placed in enumerate(live):
-        for placement in legal_placements(profile, placed):
-            with_it = (*placed, Placed(profile, placement))
+    for index, on_gpu in enumerate(live):
+        for placement in legal_placements(profile, on_gpu):
+            with_it = (*on_gpu, Placed(profile, placement))
             yield from _all_ways(names[1:], (*live[:index], with_it, *live[index + 1 :]), geometry)
 
 
@@ -75,9 +75,9 @@ def _exists(names: Sequence[str], gpus: Sequence[GpuOccupancy]) -> bool:
     return next(_all_ways(names, live, gpus[0].geometry), None) is not None
 
 
-def _worth(placed: Sequence[Placed], geometry: Geometry) -> int:
+def _worth(present: Sequence[Placed], geometry: Geometry) -> int:
     plain = (profile for profile in geometry.profiles if profile.is_plain)
-    return sum(len(legal_placements(profile, placed)) for profile in plain)
+    return sum(len(legal_placements(profile, present)) for profile in plain)
 
 
 @given(questions())
@@ -93,12 +93,12 @@ def test_choices_are_legal_and_complete(question: tuple[list[str], list[GpuOccup
         return
     assert [choice.profile.name for choice in choices] == names
     by_name = {gpu.gpu: gpu for gpu in gpus}
-    placed = {gpu.gpu: list(gpu.live) for gpu in gpus}
+    slices_by_gpu = {gpu.gpu: list(gpu.live) for gpu in gpus}
     for choice in choices:
-        here = placed[choice.gpu]
+        on_gpu = slices_by_gpu[choice.gpu]
         assert by_name[choice.gpu].usable
-        assert choice.placement in legal_placements(choice.profile, here)
-        here.append(Placed(choice.profile, choice.placement))
+        assert choice.placement in legal_placements(choice.profile, on_gpu)
+        on_gpu.append(Placed(choice.profile, choice.placement))
 
 
 @given(questions())
@@ -109,30 +109,30 @@ def test_destroys_exactly_the_warm_slices_in_the_way(
     names, gpus = question
     choices = place(names, gpus) or ()
     for gpu in gpus:
-        here = [choice for choice in choices if choice.gpu == gpu.gpu]
-        reused = [Placed(choice.profile, choice.placement) for choice in here if choice.reuse]
-        assert all(item in gpu.warm for item in reused)
+        on_gpu = [choice for choice in choices if choice.gpu == gpu.gpu]
+        reused = [Placed(choice.profile, choice.placement) for choice in on_gpu if choice.reuse]
+        assert all(slice_ in gpu.warm for slice_ in reused)
         in_the_way = [
-            item
-            for item in gpu.warm
-            if item not in reused
+            slice_
+            for slice_ in gpu.warm
+            if slice_ not in reused
             and any(
-                item.placement.mask & choice.placement.mask
-                or all(p.name.endswith("+me") for p in (item.profile, choice.profile))
-                for choice in here
+                slice_.placement.mask & choice.placement.mask
+                or all(p.name.endswith("+me") for p in (slice_.profile, choice.profile))
+                for choice in on_gpu
             )
         ]
-        destroyed = [item for choice in here for item in choice.destroy]
-        assert sorted(destroyed, key=lambda item: item.placement) == sorted(
-            in_the_way, key=lambda item: item.placement
+        destroyed = [slice_ for choice in on_gpu for slice_ in choice.destroy]
+        assert sorted(destroyed, key=lambda slice_: slice_.placement) == sorted(
+            in_the_way, key=lambda slice_: slice_.placement
         )
         assert all(
             choice.reuse == (Placed(choice.profile, choice.placement) in gpu.warm)
-            for choice in here
+            for choice in on_gpu
         )
 
 
-@given(questions(most=3))
+@given(questions(max_slices=3))
 @settings(max_examples=settings.default.max_examples // 2)
 def test_fewest_gpus_then_fewest_legal_placements_destroyed(
     question: tuple[list[str], list[GpuOccupancy]],
@@ -148,13 +148,13 @@ def test_fewest_gpus_then_fewest_legal_placements_destroyed(
 
     def score(after: Everywhere) -> tuple[int, int]:
         changed = sum(a != b for a, b in zip(after, live, strict=True))
-        return changed, -sum(_worth(placed, geometry) for placed in after)
+        return changed, -sum(_worth(on_gpu, geometry) for on_gpu in after)
 
-    ours = tuple(
+    chosen_layout = tuple(
         (*gpu.live, *(Placed(c.profile, c.placement) for c in choices if c.gpu == gpu.gpu))
         for gpu in usable
     )
-    assert score(ours) == min(map(score, _all_ways(names, live, geometry)))
+    assert score(chosen_layout) == min(map(score, _all_ways(names, live, geometry)))
 
 
 WARM = GpuOccupancy("b", A100, warm=(_at("3g.20gb", 4),))
@@ -178,13 +178,13 @@ TIES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "gpus", "chosen"), TIES.values(), ids=TIES)
+@pytest.mark.parametrize(("name", "gpus", "expected"), TIES.values(), ids=TIES)
 def test_warmth_breaks_ties(
-    name: str, gpus: list[GpuOccupancy], chosen: tuple[object, ...]
+    name: str, gpus: list[GpuOccupancy], expected: tuple[object, ...]
 ) -> None:
     """And no more than that."""
     (choice,) = place([name], gpus) or ()
-    assert (choice.gpu, choice.placement.start, choice.reuse, choice.destroy) == chosen
+    assert (choice.gpu, choice.placement.start, choice.reuse, choice.destroy) == expected
 
 
 def test_equal_gpus_are_all_used() -> None:
@@ -210,10 +210,10 @@ def test_could_ever_place_ignores_what_is_there_now() -> None:
     """
     gpus = [GpuOccupancy("a", A100, (_at("7g.40gb", 0),)), GpuOccupancy("b", A100, usable=False)]
     many = [GpuOccupancy(str(n), A100) for n in range(64)] + [GpuOccupancy("b", A30)]
-    assert [gpu.gpu for gpu in _empty(many, 2)] == ["0", "1", "b"]
-    for there, most in ((gpus, 2), (many, 64)):
-        assert could_ever_fit(["7g.40gb"] * most, there)
-        assert not could_ever_fit(["7g.40gb"] * (most + 1), there)
+    assert [gpu.gpu for gpu in _emptied(many, 2)] == ["0", "1", "b"]
+    for gpu_set, max_whole_gpus in ((gpus, 2), (many, 64)):
+        assert could_ever_fit(["7g.40gb"] * max_whole_gpus, gpu_set)
+        assert not could_ever_fit(["7g.40gb"] * (max_whole_gpus + 1), gpu_set)
     assert could_ever_fit(["1g.5gb+me"] * 2, gpus)
     assert not could_ever_fit(["1g.5gb+me"] * 3, gpus)
     assert could_ever_fit(["7g.40gb"] * 2 + ["1g.6gb"], many)
@@ -225,18 +225,18 @@ def test_packs_agrees_with_exhaustive_search(geometry: Geometry, n_gpus: int) ->
     """The closed form is right for every multiset that could fit on one or two GPUs."""
     plain = [profile for profile in geometry.profiles if profile.is_plain]
     names = [profile.name for profile in plain]
-    one = {
-        tuple(map([item.profile.name for item in part].count, names))
+    on_one_gpu = {
+        tuple(map([slice_.profile.name for slice_ in part].count, names))
         for layout in maximal_layouts(geometry, names)
         for size in range(len(layout) + 1)
         for part in itertools.combinations(layout, size)
     }
-    pairs = itertools.product(one, one if n_gpus == 2 else [(0,) * len(plain)])
+    pairs = itertools.product(on_one_gpu, on_one_gpu if n_gpus == 2 else [(0,) * len(plain)])
     reachable = {tuple(map(sum, zip(a, b, strict=True))) for a, b in pairs}
-    most = [n_gpus * geometry.memory_slices // profile.size + 1 for profile in plain]
-    for counts in itertools.product(*(range(n + 1) for n in most)):
-        named = dict(zip(names, counts, strict=True))
-        assert packs(named, n_gpus, geometry) == (counts in reachable), named
+    upper_bounds = [n_gpus * geometry.memory_slices // profile.size + 1 for profile in plain]
+    for counts in itertools.product(*(range(n + 1) for n in upper_bounds)):
+        count_by_profile = dict(zip(names, counts, strict=True))
+        assert packs(count_by_profile, n_gpus, geometry) == (counts in reachable), count_by_profile
 
 
 def test_packs_refuses_media_profiles() -> None:

@@ -71,7 +71,7 @@ def test_request_is_idempotent(world: World) -> None:
     lease = world.pool.tickets.take(ticket.id)
     assert world.ask("ada").id == ticket.id
     assert world.pool.tickets.take(ticket.id).id == lease.id
-    assert [one.id for one in world.pool.leases.live()] == [lease.id]
+    assert [live_lease.id for live_lease in world.pool.leases.live()] == [lease.id]
 
 
 def test_queue_limit(make_world: MakeWorld) -> None:
@@ -81,8 +81,8 @@ def test_queue_limit(make_world: MakeWorld) -> None:
         world.run(f"student{n}")
     world.ask("a"), world.ask("b")
     world.ask("a")
-    said = refusal(lambda: world.ask("c"))
-    assert (said.reason, said.status) == ("queue-full", 429)
+    error = refusal(lambda: world.ask("c"))
+    assert (error.reason, error.status) == ("queue-full", 429)
     assert world.ledger.history("ticket")[0]["to_state"] == "refused"
 
 
@@ -100,9 +100,9 @@ def test_queue_limit(make_world: MakeWorld) -> None:
 def test_refusals(world: World, shape: str, course: str, reason: str) -> None:
     """What can never be had is refused at once, in words that the ledger has; no place is lost."""
     ticket = world.ask("ada")
-    said = refusal(lambda: world.ask("ada", shape, course=course))
-    assert said.reason == reason
-    assert len(said.message) > 20
+    error = refusal(lambda: world.ask("ada", shape, course=course))
+    assert error.reason == reason
+    assert len(error.message) > 20
     assert world.ledger.history("ticket")[0]["to_state"] == "refused"
     assert world.pool.tickets.find(ticket.id).state == TicketState.WAITING
 
@@ -115,7 +115,7 @@ def test_server_never_holds_two(world: World) -> None:
     assert "previous server" in world.pool.tickets.find(ticket.id).message
     world.end(lease)
     assert world.pool.tickets.find(ticket.id).state == TicketState.OFFERED
-    world.holders.there.discard(world.run("bob").holder)
+    world.holders.present.discard(world.run("bob").holder)
     assert world.wait("bob").state == TicketState.OFFERED
 
 
@@ -140,8 +140,10 @@ def test_attach_after_reissue(world: World) -> None:
     world.pass_time(SETTINGS.pool.attach_s)
     other = world.run("bob", "7g.40gb")
     assert other.uuids == lease.uuids
-    said = refusal(lambda: world.pool.leases.attach(lease.id, lease.generation, world.new_holder()))
-    assert said.reason == "stale-lease"
+    error = refusal(
+        lambda: world.pool.leases.attach(lease.id, lease.generation, world.new_holder())
+    )
+    assert error.reason == "stale-lease"
 
 
 def test_release_waits_for_holder(world: World) -> None:
@@ -156,7 +158,7 @@ def test_release_waits_for_holder(world: World) -> None:
         world.pool.reconcile()
     assert world.pool.leases.find(lease.id).state == LeaseState.RELEASING
     assert world.pool.tickets.find(ticket.id).state == TicketState.WAITING
-    world.holders.there.discard(lease.holder)
+    world.holders.present.discard(lease.holder)
     world.work_after(1)
     assert world.pool.tickets.find(ticket.id).state == TicketState.OFFERED
 
@@ -164,26 +166,26 @@ def test_release_waits_for_holder(world: World) -> None:
 def test_unknown_frees_nothing(world: World) -> None:
     """While an engine answers errors nobody is missed, freed or removed, abandoned or not."""
     lease, abandoned = world.run("ada"), world.run("bob")
-    world.holders.there.discard(lease.holder)
+    world.holders.present.discard(lease.holder)
     world.holders.is_silent = True
     assert ask_after_holders(world.pool.worker) == []
-    for one in (lease, abandoned):
-        world.pool.leases.release(one.id, "hub", "stopped")
+    for ending_lease in (lease, abandoned):
+        world.pool.leases.release(ending_lease.id, "hub", "stopped")
     world.pool.leases.abandon(frozenset({abandoned.id}))
     for _ in range(20):
         world.work_after(60)
         world.pool.reconcile()
-    for one in (lease, abandoned):
-        assert world.pool.leases.find(one.id).state == LeaseState.RELEASING
+    for ending_lease in (lease, abandoned):
+        assert world.pool.leases.find(ending_lease.id).state == LeaseState.RELEASING
     assert world.holders.removed == []
 
 
 def test_a_slice_is_free_again_without_waiting(world: World) -> None:
     """Between the look that misses a holder and its slice being free again no time must pass."""
-    gone, stays = world.run("ada"), world.run("bob")
-    world.holders.there.discard(gone.holder)
-    found = ask_after_holders(world.pool.worker)
-    assert [(finding.kind, finding.target) for finding in found] == [("holder", gone.holder)]
+    lost, stays = world.run("ada"), world.run("bob")
+    world.holders.present.discard(lost.holder)
+    findings = ask_after_holders(world.pool.worker)
+    assert [(finding.kind, finding.target) for finding in findings] == [("holder", lost.holder)]
     world.work()
     assert sorted(world.states()) == ["free", "leased"]
     assert world.pool.leases.find(stays.id).state == LeaseState.RUNNING
@@ -235,8 +237,8 @@ def test_extend(make_world: MakeWorld) -> None:
     lease = world.run("ada")
     assert refusal(lambda: world.pool.leases.extend(lease.id, 9999, "ada")).status == 422
     assert world.pool.leases.extend(lease.id, 600, "ada").guaranteed_until == world.at + 4200
-    said = refusal(lambda: world.pool.leases.extend(lease.id, 600, "ada"))
-    assert (said.reason, "Save your work" in said.message) == ("no-extension", True)
+    error = refusal(lambda: world.pool.leases.extend(lease.id, 600, "ada"))
+    assert (error.reason, "Save your work" in error.message) == ("no-extension", True)
 
 
 @pytest.mark.parametrize("lists", [9, 1], ids=["looked at once", "silent until a restart"])
@@ -256,11 +258,13 @@ def test_a_placement_where_our_try_left_nothing_is_not_ours(
     world.crash()
     info = world.driver.gpus()[0]
     profile = info.geometry.by_name["1g.5gb"]
-    made = world.driver.create(info.uuid, profile, Placement(row.start, row.size))
+    foreign = world.driver.create(info.uuid, profile, Placement(row.start, row.size))
     world.settle()
-    there = {item["uuid"] for gpu in world.machine.view()["gpus"] for item in gpu["slices"]}
-    assert made.uuid in there
-    states = {one.start: one.state for one in world.ledger.state.slices.values()}
+    present_uuids = {
+        slice_["uuid"] for gpu in world.machine.view()["gpus"] for slice_ in gpu["slices"]
+    }
+    assert foreign.uuid in present_uuids
+    states = {slice_row.start: slice_row.state for slice_row in world.ledger.state.slices.values()}
     assert states[row.start] == SliceState.FOREIGN
 
 
@@ -314,8 +318,8 @@ def test_whole_gpu(make_world: MakeWorld) -> None:
     world.machine.remove_process(77)
     world.pool.sample()
     lease = world.run("ada", "full")
-    (held,) = lease.slices
-    assert (held.uuid, held.start, held.size, held.sm_count) == (gpu, 0, 8, 108)
+    (whole_gpu,) = lease.slices
+    assert (whole_gpu.uuid, whole_gpu.start, whole_gpu.size, whole_gpu.sm_count) == (gpu, 0, 8, 108)
     second = world.wait("bob", "full")
     assert second.state == TicketState.WAITING
     world.end(lease)
@@ -340,17 +344,17 @@ def test_a_shape_names_the_card(make_world: MakeWorld) -> None:
     world = make_world(rules, models=("A100-40GB", "H100-80GB"))
     assert ["A100" in gpu.name for gpu in world.pool.snapshot().gpus] == [True, False]
     for user, shape in (("bo", "3g.40gb"), ("cy", NEED)):
-        assert [item.gpu for item in world.run(user, shape).slices] == [1]
+        assert [slice_.gpu for slice_ in world.run(user, shape).slices] == [1]
     waiting = world.wait("dora", "3g.40gb")
     assert world.pool.tickets.find(waiting.id).position == 1
-    assert [item.gpu for item in world.run("ada", "3g.20gb").slices] == [0]
+    assert [slice_.gpu for slice_ in world.run("ada", "3g.20gb").slices] == [0]
 
 
 def make_foreign(world: World, profile: str = "3g.20gb", start: int = 4) -> None:
     info = world.driver.gpus()[0]
-    chosen = info.geometry.by_name[profile]
-    placement = next(p for p in chosen.placements if p.start == start)
-    world.driver.create(info.uuid, chosen, placement)
+    gpu_profile = info.geometry.by_name[profile]
+    placement = next(p for p in gpu_profile.placements if p.start == start)
+    world.driver.create(info.uuid, gpu_profile, placement)
 
 
 def test_foreign_slice_is_left_alone(world: World) -> None:
@@ -379,9 +383,9 @@ def test_stray_container_is_removed(world: World) -> None:
     world.label(stray, lease, is_running=False)
     world.label(unknown, lease.model_copy(update={"id": 999}), is_running=False)
     world.label(running, lease)
-    found = world.pool.reconcile()
+    findings = world.pool.reconcile()
     assert world.holders.removed == [stray]
-    assert {finding.target for finding in found} == {stray, unknown, running}
+    assert {finding.target for finding in findings} == {stray, unknown, running}
 
 
 def test_reboot(world: World) -> None:
@@ -390,7 +394,7 @@ def test_reboot(world: World) -> None:
     offered = world.wait("ada")
     waiting = world.ask("bob")
     world.machine.reboot()
-    world.holders.there.clear()
+    world.holders.present.clear()
     world.crash()
     first = world.pool.tickets.find(offered.id)
     assert (first.state, first.position) == (TicketState.WAITING, 1)
@@ -413,7 +417,7 @@ def test_slice_gone_holder_alive(world: World) -> None:
     assert ticket.state == TicketState.WAITING
     assert world.ledger.state.tickets[ticket.id].lease is None
     assert "takes no new lease" in world.pool.snapshot().gpus[0].reason
-    world.holders.there.clear()
+    world.holders.present.clear()
     world.work_after(1)
     assert world.pool.tickets.find(ticket.id).state == TicketState.OFFERED
 
@@ -437,13 +441,13 @@ def test_offers(make_world: MakeWorld) -> None:
     """What could be granted right now; what is kept for the first in the queue is said to be."""
     world = make_world(changed(SETTINGS, lease_s=3600.0))
     world.run("ada")
-    offers = offered(world)
+    offers = offer_by_shape(world)
     free = [offers[shape].free_now for shape in ("1g.5gb", "2x1g.5gb", "7g.40gb", "cpu")]
     assert free == [6, 3, 0, None]
     assert not any(offer.is_held for offer in offers.values())
     assert {offer.compute_slices for offer in offers.values() if offer.shape != "cpu"} == {7}
     world.wait("bob", "7g.40gb")
-    offers = offered(world)
+    offers = offer_by_shape(world)
     assert (offers["1g.5gb"].free_now, offers["1g.5gb"].is_held) == (0, True)
     assert not offers["7g.40gb"].is_held
     assert world.ask("cy").position == 2
@@ -451,7 +455,7 @@ def test_offers(make_world: MakeWorld) -> None:
     assert [ticket.position for ticket in world.pool.snapshot().waiting] == [1, 2]
 
 
-def offered(world: World) -> dict[str, ShapeOffer]:
+def offer_by_shape(world: World) -> dict[str, ShapeOffer]:
     (course,) = world.pool.offers(["everyone", "nowhere"]).courses
     return {offer.shape: offer for offer in course.shapes}
 
@@ -477,13 +481,13 @@ def test_a_pause_outlives_the_pool(world: World) -> None:
 
     It refuses nobody who asks again for a ticket or a slice they have: a hub may restart.
     """
-    taken, ticket = world.grant("cy").ticket, world.ask("ada")
+    taken_id, ticket = world.grant("cy").ticket, world.ask("ada")
     world.pool.staff.pause("maintenance", "root")
     world.crash()
     world.work()
     assert world.pool.snapshot().paused == "maintenance"
     assert world.pool.tickets.find(ticket.id).state == TicketState.WAITING
-    assert [world.ask(user).id for user in ("cy", "ada")] == [taken, ticket.id]
+    assert [world.ask(user).id for user in ("cy", "ada")] == [taken_id, ticket.id]
     assert refusal(lambda: world.ask("bob")).reason == "paused"
     world.pool.staff.resume("root")
     world.crash()
@@ -514,14 +518,14 @@ def test_an_abandoned_holder_is_ended(world: World) -> None:
     lease, other = world.run("ada"), world.run("bob")
     world.pool.leases.release(lease.id, "pool", "The class is over.")
     world.work_after(600)
-    assert lease.holder in world.holders.there
+    assert lease.holder in world.holders.present
     world.pool.leases.abandon(frozenset({lease.id, other.id}))
     world.work_after(world.settings.tuning.probe_s)
     assert world.holders.removed == [lease.holder]
     assert world.pool.leases.find(lease.id).state == LeaseState.RELEASED
     assert world.pool.leases.find(other.id).state == LeaseState.RUNNING
-    said = [row["reason"] for row in world.ledger.history("lease", str(lease.id))]
-    assert any("the pool ends" in words for words in said)
+    reasons = [row["reason"] for row in world.ledger.history("lease", str(lease.id))]
+    assert any("the pool ends" in reason for reason in reasons)
 
 
 def test_what_an_engine_has_forgotten_is_ended_before_its_slice_is_free(
@@ -529,7 +533,7 @@ def test_what_an_engine_has_forgotten_is_ended_before_its_slice_is_free(
 ) -> None:
     """At once, whatever the lease's state: of it nobody but the kernel knows."""
     lease = world.run("ada")
-    world.holders.there.remove(lease.holder)
+    world.holders.present.remove(lease.holder)
     world.holders.forgotten.add(lease.holder)
     with monkeypatch.context() as patch:
         patch.setattr(world.holders, "end", lambda _holder: False)
@@ -543,5 +547,5 @@ def test_what_an_engine_has_forgotten_is_ended_before_its_slice_is_free(
     world.work()
     assert (world.holders.removed, states) == ([lease.holder], [LeaseState.RUNNING])
     assert world.pool.leases.find(lease.id).state == LeaseState.RELEASED
-    said = [row["reason"] for row in world.ledger.history("lease", str(lease.id))]
-    assert any("its engine has forgotten it" in words for words in said)
+    reasons = [row["reason"] for row in world.ledger.history("lease", str(lease.id))]
+    assert any("its engine has forgotten it" in reason for reason in reasons)

@@ -149,7 +149,7 @@ def test_a_lock_of_another_user_is_told(
 
     monkeypatch.setattr(ProofLock, "_open", denied)
     world.crash()
-    assert any("prove.lock cannot be used" in finding.finding for finding in world.found)
+    assert any("prove.lock cannot be used" in finding.finding for finding in world.start_findings)
     world.run("ada")
     with pytest.raises(Refused, check=because("no-proof")):
         world.pool.lend_for_proof("spawner")
@@ -217,7 +217,7 @@ def test_a_lost_gpu_keeps_no_other_away(
     world.machine.break_gpu(Break.LOST, gpus[0])
     if restarts:
         world.crash()
-        findings = world.found
+        findings = world.start_findings
     else:
         findings = world.pool.reconcile()
     assert any(f.finding.startswith("left over from a miglab prove: ") for f in findings)

@@ -38,7 +38,7 @@ from .conftest import SETTINGS, Crash, World
 A100 = model_geometry("A100-40GB")
 
 
-def placed(name: str, start: int) -> Placed:
+def slice_at(name: str, start: int) -> Placed:
     profile = A100.by_name[name]
     return Placed(profile, Placement(start, profile.size))
 
@@ -47,12 +47,12 @@ def gpu(
     name: str, *live: Placed, usable: bool = True, ends_at: tuple[float, ...] = ()
 ) -> GpuOccupancy:
     """An A100 on which these lie, each until its end where ends are said."""
-    masks = (item.placement.mask for item in live)
+    masks = (slice_.placement.mask for slice_ in live)
     frees_at = dict(zip(masks, ends_at, strict=False))
     return GpuOccupancy(name, A100, live, usable=usable, frees_at=frees_at)
 
 
-def one(number: int, *profiles: str) -> WaitingTicket:
+def waiting_for(number: int, *profiles: str) -> WaitingTicket:
     return WaitingTicket(number, profiles, float(number))
 
 
@@ -66,29 +66,35 @@ def next_grant(
 
 
 SMALL, BIG = "1g.5gb", "7g.40gb"
-FOREIGN = placed(SMALL, 0)
-SHARED = GpuOccupancy("a", A100, (FOREIGN,), fixed=(FOREIGN,))
-HALF_FULL = gpu("a", placed("3g.20gb", 0))
-EMPTIER = gpu("a", placed(SMALL, 0))
-FULLER = gpu("b", placed("3g.20gb", 4), placed(SMALL, 0))
+FOREIGN = slice_at(SMALL, 0)
+SHARED = GpuOccupancy("a", A100, (FOREIGN,), immovable=(FOREIGN,))
+HALF_FULL = gpu("a", slice_at("3g.20gb", 0))
+EMPTIER = gpu("a", slice_at(SMALL, 0))
+FULLER = gpu("b", slice_at("3g.20gb", 4), slice_at(SMALL, 0))
 
 
 WHO_IS_NEXT = {
     "nobody waits": ([], [gpu("a")], None),
-    "there is no GPU": ([one(1, SMALL)], [], None),
-    "the earlier of two": ([one(2, SMALL), one(1, SMALL)], [gpu("a")], (1, "a")),
+    "there is no GPU": ([waiting_for(1, SMALL)], [], None),
+    "the earlier of two": ([waiting_for(2, SMALL), waiting_for(1, SMALL)], [gpu("a")], (1, "a")),
     "of one moment the lower number": (
         [WaitingTicket(5, (SMALL,), 1.0), WaitingTicket(4, (SMALL,), 1.0)], [gpu("a")], (4, "a"),
     ),
-    "nobody where it empties for the first": ([one(1, BIG), one(2, SMALL)], [HALF_FULL], None),
-    "nobody of the first one's shape": ([one(1, BIG), one(2, BIG)], [HALF_FULL], None),
-    "a small one elsewhere": ([one(1, BIG), one(2, SMALL)], [EMPTIER, FULLER], (2, "b")),
+    "nobody where it empties for the first": (
+        [waiting_for(1, BIG), waiting_for(2, SMALL)], [HALF_FULL], None,
+    ),
+    "nobody of the first one's shape": (
+        [waiting_for(1, BIG), waiting_for(2, BIG)], [HALF_FULL], None,
+    ),
+    "a small one elsewhere": (
+        [waiting_for(1, BIG), waiting_for(2, SMALL)], [EMPTIER, FULLER], (2, "b"),
+    ),
     "a small one beside what is kept on the same GPU": (
-        [one(1, "3g.20gb"), one(2, SMALL)], [gpu("a", placed(SMALL, 0), placed("2g.10gb", 4))],
-        (2, "a"),
+        [waiting_for(1, "3g.20gb"), waiting_for(2, SMALL)],
+        [gpu("a", slice_at(SMALL, 0), slice_at("2g.10gb", 4))], (2, "a"),
     ),
     "whoever comes after a first that no usable GPU can serve": (
-        [one(1, BIG), one(2, SMALL)], [gpu("b", usable=False), SHARED], (2, "a"),
+        [waiting_for(1, BIG), waiting_for(2, SMALL)], [gpu("b", usable=False), SHARED], (2, "a"),
     ),
 }  # fmt: skip
 
@@ -105,17 +111,17 @@ def test_who_is_next(
 @pytest.mark.parametrize("ends_at", [0.0, 3600.0, inf])
 def test_nobody_starts_in_the_hold(ends_at: float) -> None:
     """Whenever the lease there ends: the room behind the first only empties."""
-    half_full = gpu("a", placed("3g.20gb", 0), ends_at=(ends_at,))
-    assert first_that_fits([one(1, BIG), one(2, SMALL)], [half_full]) is None
+    half_full = gpu("a", slice_at("3g.20gb", 0), ends_at=(ends_at,))
+    assert first_that_fits([waiting_for(1, BIG), waiting_for(2, SMALL)], [half_full]) is None
 
 
 def test_the_room_that_is_surely_free_soonest() -> None:
     """By the ends that are set, whatever the number of leases; without ends where fewest lie."""
-    one_long = gpu("a", placed("3g.20gb", 0), ends_at=(9000.0,))
-    small = placed(SMALL, 0), placed(SMALL, 1)
+    one_long = gpu("a", slice_at("3g.20gb", 0), ends_at=(9000.0,))
+    small = slice_at(SMALL, 0), slice_at(SMALL, 1)
     two_short = gpu("b", *small, ends_at=(60.0, 90.0))
     assert list(choose_hold((BIG,), [one_long, two_short])) == ["b"]
-    assert list(choose_hold((BIG,), [gpu("a", *small), gpu("b", placed("3g.20gb", 0))])) == ["b"]
+    assert list(choose_hold((BIG,), [gpu("a", *small), gpu("b", slice_at("3g.20gb", 0))])) == ["b"]
     assert choose_hold(("9g.1gb",), [gpu("a")]) == {}
 
 
@@ -129,61 +135,66 @@ def test_the_room_that_is_surely_free_soonest() -> None:
 )
 def test_nobody_starves(shapes: list[str], gpus: int, ends: object) -> None:
     """While leases end, everyone is served, however many small ones keep coming behind."""
-    waiting = [one(number, shape) for number, shape in enumerate(shapes)]
+    waiting = [waiting_for(number, shape) for number, shape in enumerate(shapes)]
     live: list[tuple[str, Placed]] = []
     next_number = len(waiting)
     rounds = 0
-    while any(each.id < len(shapes) for each in waiting):
+    while any(w.id < len(shapes) for w in waiting):
         rounds += 1
         assert rounds < 60 * len(shapes)
-        there = [gpu(str(n), *(p for g, p in live if g == str(n))) for n in range(gpus)]
-        grant = next_grant(waiting, there)
+        gpus_now = [gpu(str(n), *(p for g, p in live if g == str(n))) for n in range(gpus)]
+        grant = next_grant(waiting, gpus_now)
         if grant is None:
             live.pop(ends.randrange(len(live)))  # type: ignore[attr-defined]
-            waiting.append(one(next_number, "1g.5gb"))
+            waiting.append(waiting_for(next_number, "1g.5gb"))
             next_number += 1
             continue
-        waiting = [each for each in waiting if each.id != grant.ticket]
+        waiting = [w for w in waiting if w.id != grant.ticket]
         live += [(c.gpu, Placed(c.profile, c.placement)) for c in grant.choices]
 
 
-PLACES = [placed("1g.5gb", 0), placed("2g.10gb", 2), placed("3g.20gb", 4), placed("1g.5gb", 6)]
+PLACES = [
+    slice_at("1g.5gb", 0),
+    slice_at("2g.10gb", 2),
+    slice_at("3g.20gb", 4),
+    slice_at("1g.5gb", 6),
+]
 
 
 @given(
     shapes=st.lists(st.sampled_from(list(A100.by_name)), max_size=6),
     live=st.lists(st.sets(st.sampled_from(PLACES)), min_size=1, max_size=3),
-    whose=st.sampled_from(["", "a"]),
+    gpu_course=st.sampled_from(["", "a"]),
 )
 def test_where_nothing_fits_nobody_goes(
-    shapes: list[str], live: list[set[Placed]], whose: str
+    shapes: list[str], live: list[set[Placed]], gpu_course: str
 ) -> None:
     """Nothing has room exactly if nobody would go, were they the first and only one."""
-    gpus = [gpu(str(n), *there) for n, there in enumerate(live)]
-    gpus[0] = replace(gpus[0], course=whose)
+    gpus = [gpu(str(n), *live_slices) for n, live_slices in enumerate(live)]
+    gpus[0] = replace(gpus[0], course=gpu_course)
     queued = [
         WaitingTicket(number, (shape,), 0.0, course="ab"[number % 2])
         for number, shape in enumerate(shapes)
     ]
-    alone = any(first_that_fits([each], gpus) for each in queued)
-    assert any_fits({(each.profiles, each.course) for each in queued}, gpus) is alone
+    alone = any(first_that_fits([request], gpus) for request in queued)
+    assert any_fits({(request.profiles, request.course) for request in queued}, gpus) is alone
     assert alone or first_that_fits(queued, gpus) is None
 
 
 def test_without_room_no_order_is_worked_out(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """While every slice is held the line is not looked at; with the first that ends it is."""
     looks: list[int] = []
-    without_slot = queue.servable_without_slot
+    servable_without_slot = queue.servable_without_slot
     monkeypatch.setattr(
-        queue, "servable_without_slot", lambda view: looks.append(1) or without_slot(view)
+        queue, "servable_without_slot", lambda view: looks.append(1) or servable_without_slot(view)
     )
-    held = world.grant("ada", "7g.40gb")
+    lease = world.grant("ada", "7g.40gb")
     waiting = world.wait("bob")
     looks.clear()
     world.pass_time(1)
     world.wait("cy")
     assert not looks
-    world.pool.leases.release(held.id, "ada", "done")
+    world.pool.leases.release(lease.id, "ada", "done")
     world.work()
     assert looks
     assert world.pool.tickets.find(waiting.id).state == "offered"
@@ -193,13 +204,13 @@ MakeWorld = Callable[..., World]
 HALF_LIFE_S = 2 * DAY_S
 
 
-def ticket(number: int, user: str = "", course: str = "a", **more: object) -> WaitingTicket:
-    values: dict[str, object] = {"profiles": ("1g.5gb",), "since": float(number), **more}
+def ticket(number: int, user: str = "", course: str = "a", **fields: object) -> WaitingTicket:
+    values: dict[str, object] = {"profiles": ("1g.5gb",), "since": float(number), **fields}
     return WaitingTicket(number, course=course, user=user or f"u{number}", **values)  # type: ignore[arg-type]
 
 
 def order(waiting: list[WaitingTicket], **usage: object) -> list[int]:
-    return [one.id for one in queue_order(waiting, FairShareUsage(**usage))]  # type: ignore[arg-type]
+    return [request.id for request in queue_order(waiting, FairShareUsage(**usage))]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -212,22 +223,22 @@ def test_each_turn_is_the_least_share(seed: int) -> None:
     ]
     courses = {name: dice.uniform(0.0, 9.0) for name in "abc"}
     users = {f"u{n}": dice.uniform(0.0, 9.0) for n in range(12)}
-    expected, left = [], list(waiting)
+    expected, remaining = [], list(waiting)
     charged, used = dict(courses), dict(users)
-    while left:
-        one = min(
-            left,
-            key=lambda one: (
-                int(charged[one.course] / GRAIN_H),
-                int(used[one.user] / GRAIN_H),
-                one.since,
-                one.id,
+    while remaining:
+        served = min(
+            remaining,
+            key=lambda request: (
+                int(charged[request.course] / GRAIN_H),
+                int(used[request.user] / GRAIN_H),
+                request.since,
+                request.id,
             ),
         )
-        left.remove(one)
-        charged[one.course] += one.size / (2.0 if one.course == "a" else 1.0)
-        used[one.user] += one.size
-        expected.append(one.id)
+        remaining.remove(served)
+        charged[served.course] += served.size / (2.0 if served.course == "a" else 1.0)
+        used[served.user] += served.size
+        expected.append(served.id)
     assert order(waiting, courses=courses, users=users, weights={"a": 2.0}) == expected
 
 
@@ -241,8 +252,8 @@ def test_aged_go_by_arrival() -> None:
     assert order([*queued, reserved], now=115.0, ageing_s=100.0, users=users) == [4, 1, 2, 3]
 
 
-def use(number: int, began: float | None, ended: float | None, size: int = 1) -> LeaseUse:
-    return LeaseUse(number, "ada", "everyone", "", size, began, ended)
+def use(number: int, started_at: float | None, ended_at: float | None, size: int = 1) -> LeaseUse:
+    return LeaseUse(number, "ada", "everyone", "", size, started_at, ended_at)
 
 
 @pytest.mark.parametrize("ahead_s", [60 * DAY_S, 2100 * DAY_S])
@@ -260,10 +271,10 @@ def test_use_from_a_clock_that_was_ahead_never_grows(ahead_s: float) -> None:
 
 def test_decay_is_the_integral() -> None:
     """The closed form agrees with summing up minute by minute; what never ran costs nothing."""
-    began, ended, now = 0.0, 5 * HOUR_S, 3 * DAY_S
-    minutes = (began + 60 * (n + 0.5) for n in range(300))
+    started_at, ended_at, now = 0.0, 5 * HOUR_S, 3 * DAY_S
+    minutes = (started_at + 60 * (n + 0.5) for n in range(300))
     summed = sum(4 / 60 * 0.5 ** ((now - t) / HALF_LIFE_S) for t in minutes)
-    assert decayed_slice_hours(use(1, began, ended, 4), now, HALF_LIFE_S) == pytest.approx(
+    assert decayed_slice_hours(use(1, started_at, ended_at, 4), now, HALF_LIFE_S) == pytest.approx(
         summed, rel=1e-6
     )
     assert decayed_slice_hours(use(1, None, None), now, HALF_LIFE_S) == 0.0
@@ -280,12 +291,14 @@ def test_sums_agree_with_the_ledger(world: World) -> None:
     assert world.pool.view.usage.fair_share(world.at, {}, 1.0).users["cy"] == 1.0, "at once"
     world.pass_time(2 * HOUR_S)
     read = Uses(world.ledger, SETTINGS.pool.fair_half_life_s).totals(world.at)
-    kept, fresh = (one.fair_share(world.at, {}, 1.0) for one in (world.pool.view.usage, read))
-    assert kept.users == pytest.approx(fresh.users)
-    assert kept.courses == pytest.approx(fresh.courses)
+    incremental, fresh = (
+        uses.fair_share(world.at, {}, 1.0) for uses in (world.pool.view.usage, read)
+    )
+    assert incremental.users == pytest.approx(fresh.users)
+    assert incremental.courses == pytest.approx(fresh.courses)
     of_ada = 12 * 0.5 ** (9.5 / 48) + 6 * 0.5 ** (3.5 / 48)
-    assert kept.users["ada"] == pytest.approx(of_ada, rel=1e-3)
-    assert kept.users["cy"] == pytest.approx(2.0, rel=0.1)
+    assert incremental.users["ada"] == pytest.approx(of_ada, rel=1e-3)
+    assert incremental.users["cy"] == pytest.approx(2.0, rel=0.1)
 
 
 def test_an_end_after_one_rolled_back_counts(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,21 +313,21 @@ def test_an_end_after_one_rolled_back_counts(world: World, monkeypatch: pytest.M
             tx.put(replace(row, state=LeaseState.RELEASED, ended_at=ended_at))
             with monkeypatch.context() as patch:
                 patch.setattr(world.ledger, "rows", None)
-                assert [use.ended_at for use in uses.totals(ended_at).uses] == [ended_at]
+                assert [u.ended_at for u in uses.totals(ended_at).uses] == [ended_at]
             raise Crash
-    assert [use.ended_at for use in uses.totals(world.at).uses] == [None]
+    assert [u.ended_at for u in uses.totals(world.at).uses] == [None]
 
 
 def test_an_end_that_memory_does_not_have_is_read(world: World) -> None:
     """After a failed transaction memory is read anew: the file tells how a lease ended."""
     lease = world.run("ada")
     uses = Uses(world.ledger, HALF_LIFE_S)
-    assert [use.ended_at for use in uses.totals(world.at).uses] == [None]
+    assert [u.ended_at for u in uses.totals(world.at).uses] == [None]
     world.end(lease)
     with pytest.raises(Crash), world.ledger.write(world.at, durable=False) as tx:
         tx.put(replace(next(iter(world.ledger.state.gpus.values())), reason="tried"))
         raise Crash
-    assert [use.ended_at for use in uses.totals(world.at).uses] == [world.at]
+    assert [u.ended_at for u in uses.totals(world.at).uses] == [world.at]
 
 
 COURSES = {"everyone": SETTINGS.courses["everyone"], "b": Course(title="B", shapes=("1g.5gb",))}
@@ -330,9 +343,9 @@ def test_time_alone_moves_people(make_world: MakeWorld) -> None:
     heavy = world.ask("student0").id
     world.pass_time(30)
     light = world.ask("new").id
-    assert [world.pool.tickets.find(one).position for one in (heavy, light)] == [2, 1]
+    assert [world.pool.tickets.find(ticket_id).position for ticket_id in (heavy, light)] == [2, 1]
     before = world.pool.version
     world.pass_time(31)
     world.pool.turn()
     assert world.pool.version > before
-    assert [world.pool.tickets.find(one).position for one in (heavy, light)] == [1, 2]
+    assert [world.pool.tickets.find(ticket_id).position for ticket_id in (heavy, light)] == [1, 2]

@@ -30,7 +30,7 @@ RULES = changed(
 )
 
 
-def asked(**more: Any) -> ReservationRequest:
+def weekly_request(**changes: Any) -> ReservationRequest:
     """Tuesdays from 10 to 12 in Berlin, seven of the smallest."""
     values: dict[str, Any] = {
         "course": "deep",
@@ -42,7 +42,7 @@ def asked(**more: Any) -> ReservationRequest:
         "tz": "Europe/Berlin",
         "grace_s": 900.0,
     }
-    return ReservationRequest(**(values | more))
+    return ReservationRequest(**(values | changes))
 
 
 def before_class(
@@ -62,8 +62,8 @@ def lab(make_world: Callable[..., World]) -> World:
     return before_class(make_world)
 
 
-def reserve(lab: World, **more: Any) -> ReservationView:
-    return lab.pool.reservations.make(asked(**more), "ina")
+def reserve(lab: World, **changes: Any) -> ReservationView:
+    return lab.pool.reservations.make(weekly_request(**changes), "ina")
 
 
 def go_to(lab: World, seconds: float) -> None:
@@ -77,29 +77,37 @@ def state_of(lab: World, ticket: int) -> TicketState:
     return lab.pool.tickets.find(ticket).state
 
 
-def refusal(lab: World, **more: Any) -> Refused:
+def refusal(lab: World, **changes: Any) -> Refused:
     with pytest.raises(Refused) as error:
-        reserve(lab, **more)
+        reserve(lab, **changes)
     return error.value
 
 
 def test_made(lab: World) -> None:
     """A reservation says when it is next, and from when to when its places are kept."""
-    made = reserve(lab, reason="week 1")
-    assert (made.starts_at, made.ends_at) == (TUESDAY, TUESDAY + 7200)
-    assert (made.reserved_from, made.reserved_until) == (TUESDAY - LEAD_S, TUESDAY + 900)
-    assert (made.state, made.drawn, made.made_by, made.message) == ("planned", 0, "ina", "week 1")
-    assert lab.pool.reservations.all() == [made]
+    reservation = reserve(lab, reason="week 1")
+    assert (reservation.starts_at, reservation.ends_at) == (TUESDAY, TUESDAY + 7200)
+    assert (reservation.reserved_from, reservation.reserved_until) == (
+        TUESDAY - LEAD_S,
+        TUESDAY + 900,
+    )
+    assert (reservation.state, reservation.drawn, reservation.made_by, reservation.message) == (
+        "planned",
+        0,
+        "ina",
+        "week 1",
+    )
+    assert lab.pool.reservations.all() == [reservation]
     for seconds in (0, 900):
         go_to(lab, seconds)
-    noted = [one["to_state"] for one in lab.ledger.history("reservation")]
+    noted = [transition["to_state"] for transition in lab.ledger.history("reservation")]
     assert noted == ["open", "reserved", "planned"]
     need = reserve(lab, course="vision", shape="at least 9 GiB", count=3, weekdays=("wed",))
     assert need.shape == "1g.10gb", "what students get who ask by need"
 
 
 @pytest.mark.parametrize(
-    ("more", "reason"),
+    ("changes", "reason"),
     [
         ({"course": "nowhere"}, "not-in-course"),
         ({"shape": "9g.1gb"}, "bad-shape"),
@@ -127,9 +135,9 @@ def test_made(lab: World) -> None:
         ({"shape": "full", "count": 1}, "impossible-reservation"),
     ],
 )
-def test_refused_with_the_reason(lab: World, more: dict[str, Any], reason: str) -> None:
+def test_refused_with_the_reason(lab: World, changes: dict[str, Any], reason: str) -> None:
     """What makes no sense is refused when it is made, in words, and the ledger has it."""
-    error = refusal(lab, **more)
+    error = refusal(lab, **changes)
     assert error.reason == reason
     assert len(error.message) > 20
     noted = lab.ledger.history("reservation")[0]
@@ -150,7 +158,7 @@ IN_NEW_YORK = {
 
 
 @pytest.mark.parametrize(
-    ("before", "more", "says"),
+    ("before", "changes", "message_parts"),
     [
         ([{"count": 4}], LATER | {"weekdays": ("mon", "tue"), "count": 4},
          ["reservation 1 (4 times 1g.5gb for deep", "2026-06-02 at 11:30"]),
@@ -165,17 +173,17 @@ IN_NEW_YORK = {
     ],
 )  # fmt: skip
 def test_clash_is_refused(
-    lab: World, before: list[dict[str, Any]], more: dict[str, Any], says: list[str]
+    lab: World, before: list[dict[str, Any]], changes: dict[str, Any], message_parts: list[str]
 ) -> None:
     """Classes that do not fit at the same time: the last hears with whom, and when."""
-    for one in before:
-        reserve(lab, **one)
-    if not says:
-        assert reserve(lab, **more).state == "planned"
+    for earlier_changes in before:
+        reserve(lab, **earlier_changes)
+    if not message_parts:
+        assert reserve(lab, **changes).state == "planned"
         return
-    error = refusal(lab, **more)
+    error = refusal(lab, **changes)
     assert error.reason == "reservation-clash"
-    assert [words for words in says if words not in error.message] == []
+    assert [part for part in message_parts if part not in error.message] == []
 
 
 def test_no_gpu_has_answered(lab: World) -> None:
@@ -185,24 +193,24 @@ def test_no_gpu_has_answered(lab: World) -> None:
     assert refusal(lab).reason == "gpus-unknown"
 
 
-def offered(lab: World, course: str, shape: str = "1g.5gb") -> Any:
-    (found,) = lab.pool.offers([course]).courses
-    return next(one for one in found.shapes if one.shape == shape)
+def offer_of(lab: World, course: str, shape: str = "1g.5gb") -> Any:
+    (course_offers,) = lab.pool.offers([course]).courses
+    return next(shape_offer for shape_offer in course_offers.shapes if shape_offer.shape == shape)
 
 
 def test_offers_while_slots_are_reserved(lab: World) -> None:
     """The class sees its places as free; others see that a class keeps them, and until when."""
     reserve(lab, count=5)
-    assert offered(lab, "everyone").free_now == offered(lab, "deep").free_now == 7
+    assert offer_of(lab, "everyone").free_now == offer_of(lab, "deep").free_now == 7
     go_to(lab, 0)
-    assert (offered(lab, "everyone").free_now, offered(lab, "deep").free_now) == (2, 7)
-    big, own = offered(lab, "everyone", "3g.20gb"), offered(lab, "deep", "3g.20gb")
+    assert (offer_of(lab, "everyone").free_now, offer_of(lab, "deep").free_now) == (2, 7)
+    big, course_offer = offer_of(lab, "everyone", "3g.20gb"), offer_of(lab, "deep", "3g.20gb")
     assert (big.free_now, big.reserved_s, big.is_held) == (0, 900.0, False)
-    assert own.free_now == 0
+    assert course_offer.free_now == 0
     lab.run("d1", course="deep")
-    assert offered(lab, "deep").free_now == 6
+    assert offer_of(lab, "deep").free_now == 6
     go_to(lab, 900)
-    assert offered(lab, "everyone").free_now == offered(lab, "deep").free_now == 6
+    assert offer_of(lab, "everyone").free_now == offer_of(lab, "deep").free_now == 6
 
 
 def test_who_waits_for_a_class_is_told(lab: World) -> None:
@@ -259,8 +267,8 @@ def test_who_is_served(
     offered: list[int],
 ) -> None:
     """So many of each group are, who ask one after the other; the same people are in all groups."""
-    for more in reserved:
-        reserve(lab, **more)
+    for changes in reserved:
+        reserve(lab, **changes)
     go_to(lab, at_s)
     groups = [
         [lab.ask(f"u{n}", *shape, server=f"{group}", course=course).id for n in range(count)]
@@ -290,14 +298,14 @@ def test_created_before_the_start(lab: World) -> None:
     """From the lead on slots are chosen and cut, whatever lay there, until they are drawn."""
     lab.end(lab.run("s1", "7g.40gb"))
     assert [row.profile for row in lab.ledger.state.slices.values()] == ["7g.40gb"]
-    made = reserve(lab, shape="2g.10gb", count=3)
+    reservation = reserve(lab, shape="2g.10gb", count=3)
     go_to(lab, -LEAD_S - 1)
     assert lab.pool.snapshot().reserved_slots == ()
     go_to(lab, -LEAD_S)
-    kept = lab.pool.snapshot().reserved_slots
-    assert {(one.reservation, one.course) for one in kept} == {(made.id, "deep")}
-    assert sorted((one.gpu, "2g.10gb", one.start) for one in kept) == sorted(lab.raw())
-    assert sorted((one.start, one.size) for one in kept) == [(0, 2), (2, 2), (4, 2)]
+    slots = lab.pool.snapshot().reserved_slots
+    assert {(slot.reservation, slot.course) for slot in slots} == {(reservation.id, "deep")}
+    assert sorted((slot.gpu, "2g.10gb", slot.start) for slot in slots) == sorted(lab.raw())
+    assert sorted((slot.start, slot.size) for slot in slots) == [(0, 2), (2, 2), (4, 2)]
     assert set(lab.states()) == {"free"}
     student = lab.ask("d1", "2g.10gb", course="deep")
     lab.pool.turn()
@@ -313,11 +321,10 @@ def test_each_who_waits_takes_one_slot(lab: World) -> None:
     for number in range(5):
         lab.ask(f"d{number}", course="deep")
     assert len(reserved_slots.claimants_with_slot(lab.pool.view)) == 5
-    assert offered(lab, "deep").free_now == 2
-    assert [len(mine) for _, mine in reserved_slots.reservations_with_claimants(lab.pool.view)] == [
-        3,
-        2,
-    ]
+    assert offer_of(lab, "deep").free_now == 2
+    assert [
+        len(slots) for _, slots in reserved_slots.reservations_with_claimants(lab.pool.view)
+    ] == [3, 2]
 
 
 def test_a_lease_that_runs_already_counts(lab: World) -> None:
@@ -328,74 +335,74 @@ def test_a_lease_that_runs_already_counts(lab: World) -> None:
     assert lab.pool.reservations.all()[0].drawn == 1
     students = [lab.ask(f"e{n}", course="deep") for n in range(6)]
     lab.work()
-    assert {state_of(lab, one.id) for one in students} == {"offered"}
+    assert {state_of(lab, student_ticket.id) for student_ticket in students} == {"offered"}
     strangers = [lab.ask(f"s{n}") for n in range(2)]
     lab.end(early)
     again = lab.wait("d1", course="deep")
     assert state_of(lab, again.id) == "offered"
-    assert {state_of(lab, one.id) for one in strangers} == {"waiting"}
+    assert {state_of(lab, stranger_ticket.id) for stranger_ticket in strangers} == {"waiting"}
 
 
 def test_cancelled(lab: World) -> None:
     """Cancelling frees what was kept at once, says by whom and why, and ends no lease."""
-    made = reserve(lab)
+    reservation = reserve(lab)
     go_to(lab, 0)
     lease = lab.run("d1", course="deep")
     stranger = lab.wait("s1")
-    gone = lab.pool.reservations.cancel(made.id, "olaf", "the class is ill")
-    assert (gone.state, gone.message) == ("cancelled", "the class is ill")
+    cancelled = lab.pool.reservations.cancel(reservation.id, "olaf", "the class is ill")
+    assert (cancelled.state, cancelled.message) == ("cancelled", "the class is ill")
     lab.work()
     assert state_of(lab, stranger.id) == "offered"
     assert lab.pool.leases.find(lease.id).state == "running"
     noted = lab.ledger.history("reservation")[0]
     assert (noted["by"], noted["reason"], noted["course"]) == ("olaf", "the class is ill", "deep")
-    assert reserve(lab).id != made.id
+    assert reserve(lab).id != reservation.id
 
 
 def test_changed(lab: World) -> None:
     """Under the same number it is another time and count; itself it does not clash with."""
-    made = reserve(lab, count=7)
+    reservation = reserve(lab, count=7)
     go_to(lab, 0)
     stranger = lab.ask("s1")
-    lab.pool.reservations.change(made.id, asked(count=6), "ina")
+    lab.pool.reservations.change(reservation.id, weekly_request(count=6), "ina")
     lab.work()
     assert state_of(lab, stranger.id) == "offered"
     assert len(lab.pool.snapshot().reserved_slots) == 6
-    other = asked(count=5, from_time="11:00", to_time="13:00", reason="later")
-    changed = lab.pool.reservations.change(made.id, other, "olaf")
-    assert [one.id for one in lab.pool.reservations.all()] == [made.id]
+    other = weekly_request(count=5, from_time="11:00", to_time="13:00", reason="later")
+    changed = lab.pool.reservations.change(reservation.id, other, "olaf")
+    assert [r.id for r in lab.pool.reservations.all()] == [reservation.id]
     assert (changed.count, changed.from_time, changed.message) == (5, "11:00", "later")
-    assert (changed.made_at, changed.starts_at) == (made.made_at, TUESDAY + 3600)
+    assert (changed.made_at, changed.starts_at) == (reservation.made_at, TUESDAY + 3600)
     noted = lab.ledger.history("reservation")[0]
     assert (noted["by"], noted["action"], noted["reason"]) == ("olaf", "change", "later")
 
 
 @pytest.mark.parametrize(
-    ("more", "reason"),
+    ("changes", "reason"),
     [
         ({"count": 8}, "impossible-reservation"),
         ({"count": 5, "from_time": "13:00", "to_time": "14:00"}, "reservation-clash"),
         ({"tz": "Mars/Olympus"}, "bad-time"),
     ],
 )
-def test_a_refused_change_changes_nothing(lab: World, more: dict[str, Any], reason: str) -> None:
+def test_a_refused_change_changes_nothing(lab: World, changes: dict[str, Any], reason: str) -> None:
     """It is as it was, and the ledger says what was refused."""
-    made = reserve(lab, count=3)
+    reservation = reserve(lab, count=3)
     reserve(lab, count=3, from_time="13:00", to_time="14:00")
     with pytest.raises(Refused) as error:
-        lab.pool.reservations.change(made.id, asked(**more), "ina")
+        lab.pool.reservations.change(reservation.id, weekly_request(**changes), "ina")
     assert error.value.reason == reason
-    assert made in lab.pool.reservations.all()
+    assert reservation in lab.pool.reservations.all()
     assert error.value.message in lab.ledger.history("reservation")[0]["reason"]
 
 
 def test_what_is_over_or_never_was(lab: World) -> None:
     """It can be neither changed nor cancelled."""
-    made = reserve(lab)
-    lab.pool.reservations.cancel(made.id, "ina")
-    for number, reason in ((made.id, "reservation-over"), (99, "unknown-reservation")):
+    reservation = reserve(lab)
+    lab.pool.reservations.cancel(reservation.id, "ina")
+    for number, reason in ((reservation.id, "reservation-over"), (99, "unknown-reservation")):
         with pytest.raises(Refused, check=because(reason)):
-            lab.pool.reservations.change(number, asked(), "ina")
+            lab.pool.reservations.change(number, weekly_request(), "ina")
         with pytest.raises(Refused, check=because(reason)):
             lab.pool.reservations.cancel(number, "ina")
 
@@ -404,9 +411,9 @@ def test_once_and_over(lab: World) -> None:
     """A single class is over after its end, and no longer listed; a weekly one is planned again."""
     weekly = reserve(lab, count=4)
     once = reserve(lab, weekdays=(), date="2026-06-02", from_time="09:30", count=3)
-    assert [one.id for one in lab.pool.reservations.all()] == [once.id, weekly.id]
+    assert [reservation.id for reservation in lab.pool.reservations.all()] == [once.id, weekly.id]
     go_to(lab, 7200)
-    assert [one.id for one in lab.pool.reservations.all()] == [weekly.id]
+    assert [reservation.id for reservation in lab.pool.reservations.all()] == [weekly.id]
     assert lab.pool.reservations.all()[0].starts_at == TUESDAY + 7 * 86400
     assert lab.ledger.history("reservation", str(once.id))[0]["to_state"] == "over"
     with pytest.raises(Refused, check=because("reservation-over")):
@@ -421,9 +428,9 @@ def test_whole_gpus(make_world: Callable[..., World]) -> None:
     go_to(lab, 0)
     strangers = [lab.ask(f"s{n}", "full") for n in range(2)]
     lab.work()
-    assert [state_of(lab, one.id) for one in strangers] == ["offered", "waiting"]
+    assert [state_of(lab, stranger.id) for stranger in strangers] == ["offered", "waiting"]
     student = lab.wait("d1", "full", course="deep")
-    assert [state_of(lab, one.id) for one in (student, strangers[1])] == ["offered", "waiting"]
+    assert [state_of(lab, t.id) for t in (student, strangers[1])] == ["offered", "waiting"]
 
 
 def test_a_slice_that_cannot_be_created(lab: World) -> None:
@@ -437,7 +444,7 @@ def test_a_slice_that_cannot_be_created(lab: World) -> None:
     lab.end(lease)
     lab.machine.reboot()
     reserve(lab)
-    lab.work(most=20)
+    lab.work(max_jobs=20)
     go_to(lab, 0)
     assert [profile for _, profile, _ in lab.raw()] == ["1g.5gb"] * 7
 
@@ -455,4 +462,4 @@ def test_a_measurement_draws_on_the_reservation(lab: World) -> None:
     reserve(lab, course="everyone")
     go_to(lab, 60)
     lab.borrow("ada")
-    assert [one.drawn for one in lab.pool.reservations.all()] == [1]
+    assert [reservation.drawn for reservation in lab.pool.reservations.all()] == [1]

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from miglab_pool.gpu.geometry import Placed
-from miglab_pool.state.placement import GpuOccupancy, Slot, clash, place, without
+from miglab_pool.state.placement import GpuOccupancy, Slot, clash, place, without_places
 from miglab_pool.state.slot_choice import FEW, SlotCandidate, choose_slots
 
-from .test_queue import A100, placed
+from .test_queue import A100, slice_at
 
 ALL = [profile.name for profile in A100.profiles]
 PLAIN = [profile.name for profile in A100.profiles if profile.is_plain]
@@ -20,20 +20,22 @@ PLAIN = [profile.name for profile in A100.profiles if profile.is_plain]
 def candidate(
     gpu: str,
     leased: tuple[Placed, ...] = (),
-    drawn: tuple[Placed, ...] = (),
+    in_slots: tuple[Placed, ...] = (),
     ready: tuple[Placed, ...] = (),
-    fixed: tuple[Placed, ...] = (),
+    fixed_slices: tuple[Placed, ...] = (),
 ) -> SlotCandidate:
-    live = (*leased, *drawn, *fixed)
-    return SlotCandidate(GpuOccupancy(gpu, A100, live, ready, fixed=fixed), leased, drawn)
+    live = (*leased, *in_slots, *fixed_slices)
+    return SlotCandidate(
+        GpuOccupancy(gpu, A100, live, ready, immovable=fixed_slices), leased, in_slots
+    )
 
 
 def test_unusable_and_full() -> None:
     """No seat on a GPU that does not answer or is foreign; what can be had is kept all the same."""
-    foreign = candidate("a", fixed=(placed("7g.40gb", 0),))
+    foreign = candidate("a", fixed_slices=(slice_at("7g.40gb", 0),))
     silent = SlotCandidate(GpuOccupancy("b", A100, usable=False))
     assert choose_slots([("1g.5gb",)], [foreign, silent]) == ()
-    half = candidate("c", fixed=(placed("3g.20gb", 0),))
+    half = candidate("c", fixed_slices=(slice_at("3g.20gb", 0),))
     assert len(choose_slots([("3g.20gb",), ("3g.20gb",)], [foreign, half])) == 1
     assert choose_slots([("9g.90gb",)], [half]) == ()
     assert choose_slots([], [half]) == ()
@@ -41,20 +43,20 @@ def test_unusable_and_full() -> None:
 
 def test_closed_to_others() -> None:
     """What is kept is neither free, warm, nor freed by a lease's end, for those who draw not."""
-    occupancy = candidate("a", ready=(placed("1g.5gb", 0), placed("1g.5gb", 4))).occupancy
-    closed = without(occupancy, [placed("3g.20gb", 0)])
-    assert closed.fixed == (placed("3g.20gb", 0),)
-    assert closed.warm == (placed("1g.5gb", 4),)
+    occupancy = candidate("a", ready=(slice_at("1g.5gb", 0), slice_at("1g.5gb", 4))).occupancy
+    closed = without_places(occupancy, [slice_at("3g.20gb", 0)])
+    assert closed.immovable == (slice_at("3g.20gb", 0),)
+    assert closed.warm == (slice_at("1g.5gb", 4),)
     assert place(("7g.40gb",), [closed]) is None
-    assert without(occupancy, ()) is occupancy
+    assert without_places(occupancy, ()) is occupancy
 
 
 names = st.sampled_from(PLAIN)
 
 
-def _lists(names: list[str], most: int) -> st.SearchStrategy[list[tuple[str, ...]]]:
+def _lists(names: list[str], max_requests: int) -> st.SearchStrategy[list[tuple[str, ...]]]:
     return st.lists(
-        st.lists(st.sampled_from(names), min_size=1, max_size=2).map(tuple), max_size=most
+        st.lists(st.sampled_from(names), min_size=1, max_size=2).map(tuple), max_size=max_requests
     )
 
 
@@ -64,17 +66,17 @@ requests = _lists(PLAIN, 8) | _lists(ALL, FEW // 2)
 @st.composite
 def candidates(draw: st.DrawFn) -> list[SlotCandidate]:
     """One or two GPUs with slices of every kind, none over another."""
-    found = []
+    gpus = []
     for gpu in ("a", "b")[: draw(st.integers(1, 2))]:
         kinds: dict[str, list[Placed]] = {"leased": [], "drawn": [], "ready": [], "fixed": []}
         on_gpu: list[Placed] = []
         for name in draw(st.lists(names, max_size=5)):
-            item = placed(name, draw(st.sampled_from(A100.by_name[name].starts)))
-            if not any(clash(item, other) for other in on_gpu):
-                on_gpu.append(item)
-                kinds[draw(st.sampled_from(sorted(kinds)))].append(item)
-        found.append(candidate(gpu, **{kind: tuple(items) for kind, items in kinds.items()}))
-    return found
+            slice_ = slice_at(name, draw(st.sampled_from(A100.by_name[name].starts)))
+            if not any(clash(slice_, other) for other in on_gpu):
+                on_gpu.append(slice_)
+                kinds[draw(st.sampled_from(sorted(kinds)))].append(slice_)
+        gpus.append(candidate(gpu, **{kind: tuple(items) for kind, items in kinds.items()}))
+    return gpus
 
 
 @settings(max_examples=2 * settings.default.max_examples)
@@ -84,16 +86,20 @@ def test_all_that_fit_and_none_over_another(
 ) -> None:
     """Every slice gets a seat exactly if all fit once the leases are over; seats never overlap."""
     slots = choose_slots(requests, candidates)
-    wanted = [name for names in requests for name in names]
-    bare = [GpuOccupancy(s.occupancy.gpu, A100, live=s.occupancy.fixed) for s in candidates]
-    assert (len(slots) == len(wanted)) == (place(wanted, bare) is not None)
-    for one, other in combinations(slots, 2):
-        assert one.gpu != other.gpu or not clash(one.placed, other.placed)
+    names_requested = [name for names in requests for name in names]
+    bare = [GpuOccupancy(s.occupancy.gpu, A100, live=s.occupancy.immovable) for s in candidates]
+    assert (len(slots) == len(names_requested)) == (place(names_requested, bare) is not None)
+    for slot_a, slot_b in combinations(slots, 2):
+        assert slot_a.gpu != slot_b.gpu or not clash(slot_a.placed_slice, slot_b.placed_slice)
     for slot in slots:
-        fixed = next(s.occupancy.fixed for s in candidates if s.occupancy.gpu == slot.gpu)
-        assert not any(clash(slot.placed, item) for item in fixed)
-    asked = Counter((request, name) for request, names in enumerate(requests) for name in names)
-    assert Counter((s.request, s.placed.profile.name) for s in slots) <= asked
+        fixed_slices = next(
+            s.occupancy.immovable for s in candidates if s.occupancy.gpu == slot.gpu
+        )
+        assert not any(clash(slot.placed_slice, slice_) for slice_ in fixed_slices)
+    requested_counts = Counter(
+        (request, name) for request, names in enumerate(requests) for name in names
+    )
+    assert Counter((s.request, s.placed_slice.profile.name) for s in slots) <= requested_counts
 
 
 @settings(max_examples=2 * settings.default.max_examples)
@@ -102,36 +108,41 @@ def test_each_slot_is_the_best_that_is_left(
     requests: list[tuple[str, ...]], candidates: list[SlotCandidate]
 ) -> None:
     """Large slices first, each where the fewest leases lie, looked for among all places anew."""
-    wanted = [
+    profiles_requested = [
         (request, A100.by_name[name]) for request, names in enumerate(requests) for name in names
     ]
-    wanted.sort(key=lambda one: (-one[1].size, len(one[1].starts)))
-    kept: list[Slot] = []
-    for request, profile in wanted:
-        found = [
+    profiles_requested.sort(key=lambda pair: (-pair[1].size, len(pair[1].starts)))
+    expected_slots: list[Slot] = []
+    for request, profile in profiles_requested:
+        options = [
             (
-                _lying_on(candidate, item),
-                -item.placement.start,
-                Slot(request, candidate.occupancy.gpu, item),
+                _lying_on(candidate, slice_),
+                -slice_.placement.start,
+                Slot(request, candidate.occupancy.gpu, slice_),
             )
             for candidate in candidates
-            for item in (placed(profile.name, start) for start in profile.starts)
+            for slice_ in (slice_at(profile.name, start) for start in profile.starts)
             if not any(
-                clash(item, other) for other in (*candidate.occupancy.fixed, *_on(candidate, kept))
+                clash(slice_, other)
+                for other in (*candidate.occupancy.immovable, *_on(candidate, expected_slots))
             )
         ]
-        kept += [min(found, key=lambda one: (one[0], one[2].gpu, one[1]))[2]] if found else []
-    if len(kept) == len(wanted):
-        assert choose_slots(requests, candidates) == tuple(kept)
+        expected_slots += (
+            [min(options, key=lambda option: (option[0], option[2].gpu, option[1]))[2]]
+            if options
+            else []
+        )
+    if len(expected_slots) == len(profiles_requested):
+        assert choose_slots(requests, candidates) == tuple(expected_slots)
 
 
-def _on(candidate: SlotCandidate, kept: list[Slot]) -> list[Placed]:
-    return [slot.placed for slot in kept if slot.gpu == candidate.occupancy.gpu]
+def _on(candidate: SlotCandidate, slots: list[Slot]) -> list[Placed]:
+    return [slot.placed_slice for slot in slots if slot.gpu == candidate.occupancy.gpu]
 
 
-def _lying_on(candidate: SlotCandidate, item: Placed) -> tuple[int, ...]:
-    kinds = (candidate.drawn, candidate.leased)
-    return tuple(sum(clash(item, other) for other in kind) for kind in kinds)
+def _lying_on(candidate: SlotCandidate, slice_: Placed) -> tuple[int, ...]:
+    kinds = (candidate.drawn_leases, candidate.leased)
+    return tuple(sum(clash(slice_, other) for other in kind) for kind in kinds)
 
 
 @settings(max_examples=settings.default.max_examples // 2)

@@ -25,8 +25,8 @@ def restore(world: World, *, empty: bool = False) -> None:
     """Put the ledger's copy in its place, or none, while the servers run on."""
     world.ledger.close()
     file = world.folder / "ledger.sqlite"
-    for left in world.folder.glob("ledger.sqlite*"):
-        left.unlink()
+    for old_file in world.folder.glob("ledger.sqlite*"):
+        old_file.unlink()
     if not empty:
         shutil.copy(world.folder / "copy", file)
     world.open()
@@ -49,10 +49,10 @@ def test_a_running_server_that_the_ledger_does_not_know_is_left_alone(
     restore(world, empty=empty)
     world.end(world.run("bob"))
     world.pool.reconcile()
-    found = [one for one in world.pool.reconcile() if one.target == alice.holder]
-    assert alice.holder in world.holders.there
+    findings = [finding for finding in world.pool.reconcile() if finding.target == alice.holder]
+    assert alice.holder in world.holders.present
     assert world.holders.removed == []
-    assert len(found) == 1 and "left alone" in found[0].finding and not found[0].done
+    assert len(findings) == 1 and "left alone" in findings[0].finding and not findings[0].done
 
 
 def test_a_slice_that_an_unknown_server_uses_is_given_to_nobody(world: World) -> None:
@@ -76,10 +76,10 @@ def test_a_slice_that_an_unknown_server_uses_is_not_destroyed(
     world.end(zoe)
     alice = world.run("alice")
     assert alice.uuids == zoe.uuids
-    gone = destroyed(world, monkeypatch)
+    destroyed_uuids = record_destroyed(world, monkeypatch)
     restore(world)
     world.settle()
-    assert gone == []
+    assert destroyed_uuids == []
     assert is_there(world, alice)
     (row,) = (row for row in world.ledger.state.slices.values() if row.uuid in alice.uuids)
     assert row.state == SliceState.QUARANTINED
@@ -105,20 +105,20 @@ def is_there(world: World, lease: LeaseView) -> bool:
     return set(lease.uuids) <= {reading.uuid for reading in world.driver.slices(gpu)}
 
 
-def destroyed(world: World, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def record_destroyed(world: World, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """From now on: the slices that the pool destroys, by UUID."""
     uuids: list[str] = []
     destroy = Driver.destroy
 
     def noted(driver: Driver, gpu: str, gi_id: int) -> None:
-        uuids.extend(one.uuid or "" for one in driver.slices(gpu) if one.gi_id == gi_id)
+        uuids.extend(reading.uuid or "" for reading in driver.slices(gpu) if reading.gi_id == gi_id)
         destroy(driver, gpu, gi_id)
 
     monkeypatch.setattr(Driver, "destroy", noted)
     return uuids
 
 
-def granted(world: World, _patch: pytest.MonkeyPatch) -> TicketView:
+def copied_before_create(world: World, _patch: pytest.MonkeyPatch) -> TicketView:
     """Copied before Alice's slice was begun."""
     ticket = world.ask("alice", WHOLE)
     world.pool.turn()
@@ -126,32 +126,32 @@ def granted(world: World, _patch: pytest.MonkeyPatch) -> TicketView:
     return ticket
 
 
-def begun(world: World, patch: pytest.MonkeyPatch) -> TicketView:
+def copied_while_created(world: World, patch: pytest.MonkeyPatch) -> TicketView:
     """Copied while Alice's slice was made."""
     create = Driver.create
 
-    def copied(driver: Driver, *what: Any) -> Any:
+    def copied(driver: Driver, *arguments: Any) -> Any:
         if not (world.folder / "copy").exists():
             copy(world)
-        return create(driver, *what)
+        return create(driver, *arguments)
 
     patch.setattr(Driver, "create", copied)
     return world.ask("alice", WHOLE)
 
 
-def begun_and_failed(world: World, patch: pytest.MonkeyPatch) -> TicketView:
+def copied_before_a_failure(world: World, patch: pytest.MonkeyPatch) -> TicketView:
     """Likewise, but that came to nothing, and she got one later, by another lease."""
     world.fail("nvmlDeviceCreateGpuInstance")
-    return begun(world, patch)
+    return copied_while_created(world, patch)
 
 
-def begun_and_cleaned_up(world: World, patch: pytest.MonkeyPatch) -> TicketView:
+def copied_while_scrubbing(world: World, patch: pytest.MonkeyPatch) -> TicketView:
     """Copied while what a try had left behind was to be removed, before hers was made there."""
     create = Driver.create
 
-    def hangs(driver: Driver, *what: Any) -> Any:
+    def hangs(driver: Driver, *arguments: Any) -> Any:
         patch.setattr(Driver, "create", create)
-        driver.create(*what)
+        driver.create(*arguments)
         raise GpuHung("The call has not come back.")
 
     patch.setattr(Driver, "create", hangs)
@@ -165,7 +165,12 @@ def begun_and_cleaned_up(world: World, patch: pytest.MonkeyPatch) -> TicketView:
     return ticket
 
 
-MOMENTS = [granted, begun, begun_and_failed, begun_and_cleaned_up]
+MOMENTS = [
+    copied_before_create,
+    copied_while_created,
+    copied_before_a_failure,
+    copied_while_scrubbing,
+]
 
 
 @pytest.mark.parametrize("moment", MOMENTS, ids=lambda moment: moment.__name__)
@@ -180,13 +185,13 @@ def test_a_slice_that_was_still_to_be_made_is_not_destroyed_under_its_server(
     if world.pool.tickets.find(ticket.id).state == TicketState.WAITING:
         world.work_after(world.settings.tuning.retry_max_s)
     alice = world.run("alice", WHOLE)
-    gone = destroyed(world, monkeypatch)
+    destroyed_uuids = record_destroyed(world, monkeypatch)
     restore(world)
     world.work()
-    leases = {one.id: set(one.uuids) & set(alice.uuids) for one in world.pool.leases.brief()}
+    leases = {brief.id: set(brief.uuids) & set(alice.uuids) for brief in world.pool.leases.brief()}
     assert not any(shared for lease, shared in leases.items() if lease != alice.id)
     world.settle()
-    assert gone == [] and world.holders.removed == []
+    assert destroyed_uuids == [] and world.holders.removed == []
     assert is_there(world, alice)
 
 
@@ -199,8 +204,10 @@ def test_a_server_whose_grant_has_expired_in_the_copy_is_left_alone(world: World
     restore(world)
     world.work_after(world.settings.pool.attach_s + world.settings.pool.attend_grace_s)
     world.holders.is_silent = False
-    (found,) = (one for one in world.pool.reconcile() if one.target == alice.holder)
-    assert "left alone" in found.finding and world.holders.removed == []
+    (finding,) = (
+        reported for reported in world.pool.reconcile() if reported.target == alice.holder
+    )
+    assert "left alone" in finding.finding and world.holders.removed == []
     assert set(world.run("bob").uuids).isdisjoint(alice.uuids)
 
 
@@ -233,7 +240,7 @@ def test_a_whole_gpu_that_an_unknown_server_uses_is_given_to_nobody(make_world: 
     world.settle()
     assert world.pool.tickets.find(bob.id).state == TicketState.WAITING
     assert alice.holder in world.pool.snapshot().gpus[0].reason
-    world.holders.there.discard(alice.holder)
+    world.holders.present.discard(alice.holder)
     world.pool.reconcile()
     world.work()
     assert world.pool.tickets.find(bob.id).state == TicketState.OFFERED
@@ -274,11 +281,11 @@ def test_a_spawner_that_means_another_lease_changes_nothing(world: World) -> Non
     assert bob.id == alice.id
     attach = partial(world.pool.leases.attach, alice.id, alice.generation, world.new_holder())
     hers = Fence(generation=alice.generation, ledger=alice.ledger)
-    another = Fence(generation=bob.generation, ledger="0" * 32)
+    foreign_fence = Fence(generation=bob.generation, ledger="0" * 32)
     for call in (
         lambda: world.pool.leases.running(alice.id, hers),
         lambda: world.pool.leases.release(alice.id, "spawner", "over", hers),
-        lambda: world.pool.leases.release(bob.id, "spawner", "over", another),
+        lambda: world.pool.leases.release(bob.id, "spawner", "over", foreign_fence),
         lambda: attach(alice.ledger),
     ):
         with pytest.raises(Refused, check=because("stale-lease")):
@@ -294,10 +301,12 @@ def test_what_another_ledger_left_over_is_left_alone(world: World, apart: int, l
     lease = world.run("ada")
     world.end(lease)
     holder, generation = world.new_holder(), lease.generation + apart
-    whose = ledger or lease.ledger
-    world.holders.labels[holder] = Stray(holder, lease.id, generation, whose, is_running=False)
-    (found,) = world.pool.reconcile()
-    assert "left alone" in found.finding and world.holders.removed == []
+    label_ledger = ledger or lease.ledger
+    world.holders.labels[holder] = Stray(
+        holder, lease.id, generation, label_ledger, is_running=False
+    )
+    (finding,) = world.pool.reconcile()
+    assert "left alone" in finding.finding and world.holders.removed == []
 
 
 def test_a_server_from_before_the_upgrade(world: World) -> None:
@@ -307,12 +316,12 @@ def test_a_server_from_before_the_upgrade(world: World) -> None:
     world.holders.labels[lease.holder] = old
     assert world.pool.reconcile() == []
     world.pool.leases.release(lease.id, "spawner", "over", Fence(generation=lease.generation))
-    world.holders.there.discard(lease.holder)
+    world.holders.present.discard(lease.holder)
     world.work_after(world.settings.tuning.probe_s)
     assert world.pool.leases.find(lease.id).state == LeaseState.RELEASED
-    world.holders.there.add(lease.holder)
-    (found,) = world.pool.reconcile()
-    assert "older miglab" in found.finding and world.holders.removed == []
+    world.holders.present.add(lease.holder)
+    (finding,) = world.pool.reconcile()
+    assert "older miglab" in finding.finding and world.holders.removed == []
 
 
 def test_a_ledger_keeps_its_id(world: World) -> None:
@@ -331,11 +340,11 @@ def test_the_engine_is_changed_only_where_nothing_is_at_it(world: World) -> None
     world.pool.reconcile()
     assert world.holders.expected == world.ledger.engine == "the first"
     world.holders.engine_id = "another"
-    found = [one for one in world.pool.reconcile() if one.kind == "engine"]
+    findings = [finding for finding in world.pool.reconcile() if finding.kind == "engine"]
     assert world.holders.expected == world.ledger.engine == "the first"
-    assert len(found) == 1 and "none of them is freed" in found[0].finding
+    assert len(findings) == 1 and "none of them is freed" in findings[0].finding
     world.end(alice)
-    assert [one for one in world.pool.reconcile() if one.kind == "engine"] == []
+    assert [finding for finding in world.pool.reconcile() if finding.kind == "engine"] == []
     assert world.holders.expected == world.ledger.engine == "another"
 
 
@@ -355,7 +364,7 @@ def test_what_a_power_cut_undid_is_no_loss(world: World) -> None:
     assert world.pool.tickets.find(ticket.id).state == TicketState.TAKEN
     copy(world)
     world.pool.leases.running(lease.id)
-    world.holders.there.discard(holder)
+    world.holders.present.discard(holder)
     restore(world)
     world.settle()
     assert world.pool.leases.find(lease.id).state == LeaseState.RELEASED

@@ -91,11 +91,11 @@ def test_what_takes_the_id_of_one_that_is_gone_is_not_ours(world: World, is_ende
     world.machine.reboot()
     world.pool.reconcile()
     place = Placement(row.start, row.size)
-    made = world.driver.create(row.gpu, world.pool.store.profile(row), place)
-    assert made.gi_id == row.gi_id
+    foreign_slice = world.driver.create(row.gpu, world.pool.store.profile(row), place)
+    assert foreign_slice.gi_id == row.gi_id
     world.crash()
     world.work()
-    assert made.uuid in {reading.uuid for reading in world.driver.slices(row.gpu)}
+    assert foreign_slice.uuid in {reading.uuid for reading in world.driver.slices(row.gpu)}
     assert SliceState.FOREIGN in world.states()
 
 
@@ -139,11 +139,11 @@ def test_a_full_disk_is_told_and_changes_nothing(world: World) -> None:
         for _ in range(1000):
             world.pool.staff.pause("x" * 400, "person:ina")
             world.pool.staff.resume("person:ina")
-    said = world.pool.snapshot().paused
+    pause_reason = world.pool.snapshot().paused
     full("PRAGMA max_page_count = 1000000").all()
     world.ledger.connection.rollback()
     world.crash()
-    assert world.pool.snapshot().paused == said
+    assert world.pool.snapshot().paused == pause_reason
     world.ask("ada")
 
 
@@ -168,7 +168,7 @@ def test_what_was_added(before: tuple[int, ...], now: tuple[int, ...], added: li
 
 
 @pytest.mark.parametrize(
-    ("before", "now", "told"),
+    ("before", "now", "news"),
     [
         (None, health(2), ["2 uncorrected memory errors since its last reset"]),
         (health(), health(), []),
@@ -177,9 +177,9 @@ def test_what_was_added(before: tuple[int, ...], now: tuple[int, ...], added: li
         (health(1), health(3), ["3 uncorrected memory errors since its last reset"]),
     ],
 )
-def test_memory_errors_are_news(before: Health | None, now: Health, told: list[str]) -> None:
+def test_memory_errors_are_news(before: Health | None, now: Health, news: list[str]) -> None:
     """Each rise is told once; what is unknown is no news."""
-    assert list(new_errors(before, now)) == told
+    assert list(new_errors(before, now)) == news
 
 
 def test_faults_are_a_history(world: World) -> None:
@@ -190,19 +190,19 @@ def test_faults_are_a_history(world: World) -> None:
     world.crash()
     noted = [row["reason"] for row in world.ledger.history("gpu") if row["by"] == BY]
     assert noted.count("Xid 31 (a program's)") == 1
-    (kept,) = world.pool.store.wellness.values()
-    assert kept.at == world.at and kept.health.temperature_c is not None
+    (wellness,) = world.pool.store.wellness.values()
+    assert wellness.at == world.at and wellness.health.temperature_c is not None
 
 
 def test_the_drivers_work_is_timed_by_profile(world: World) -> None:
     """One cut, one destroyed, one cut anew: so many seconds for each; what fails gives none."""
-    told: list[tuple[str, str, float]] = []
+    timings: list[tuple[str, str, float]] = []
     stopwatch = Stopwatch(itertools.count(5, 2).__next__)
-    stopwatch.told = lambda *what: told.append(what)
+    stopwatch.on_time = lambda *timing: timings.append(timing)
     world.pool.worker.stopwatch = stopwatch
     lease = world.run("ada", "3g.20gb")
     world.fail("nvmlGpuInstanceDestroy", pynvml.NVML_ERROR_IN_USE)
     world.end(lease)
-    assert told == [("create", "3g.20gb", 2)]
+    assert timings == [("create", "3g.20gb", 2)]
     world.settle()
-    assert told[1:] == [("destroy", "3g.20gb", 2), ("create", "3g.20gb", 2)]
+    assert timings[1:] == [("destroy", "3g.20gb", 2), ("create", "3g.20gb", 2)]

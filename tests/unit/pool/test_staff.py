@@ -32,7 +32,7 @@ def slices(world: World, index: int = 0) -> tuple[SliceView, ...]:
     return world.pool.snapshot().gpus[index].slices
 
 
-def last(world: World, kind: str, target: object) -> tuple[str, str, str]:
+def last_action(world: World, kind: str, target: object) -> tuple[str, str, str]:
     step = world.ledger.history(kind, str(target))[0]
     return step["action"], step["by"], step["reason"]
 
@@ -48,16 +48,18 @@ def test_a_drained_gpu_takes_no_new_lease(make_world: MakeWorld) -> None:
     before = world.pool.tickets.take(granted.id)
     assert before.slices[0].gpu == 0
     assert drained.draining == "The fan is broken." and drained.state == "ok"
-    assert last(world, "gpu", drained.uuid) == ("drain", INA, "The fan is broken.")
+    assert last_action(world, "gpu", drained.uuid) == ("drain", INA, "The fan is broken.")
     assert world.run("bob", "3g.20gb").slices[0].gpu == 1
     assert world.run("cy", "3g.20gb").slices[0].gpu == 1
     (course,) = world.pool.offers(["everyone"]).courses
-    assert {one.free_now for one in course.shapes if one.shape != "cpu"} == {0}
+    assert {offer.free_now for offer in course.shapes if offer.shape != "cpu"} == {0}
     late = world.wait("dee", "3g.20gb")
     assert late.state is TicketState.WAITING
     assert world.pool.leases.find(lease.id).state is LeaseState.RUNNING
     world.end(lease)
-    assert [one.lease for one in slices(world)] == [before.id], "nothing is made ahead there"
+    assert [slice_view.lease for slice_view in slices(world)] == [before.id], (
+        "nothing is made ahead there"
+    )
     assert world.pool.staff.undrain(drained.uuid, "", INA).draining == ""
     world.work()
     assert world.pool.tickets.take(late.id).slices[0].gpu == 0
@@ -107,8 +109,8 @@ def test_a_drained_slice_survives_reboot_and_driver_faults(world: World) -> None
     for n in range(7):
         world.ask(f"student{n}")
     world.work()
-    held = [one for one in slices(world) if one.lease is not None]
-    assert len(held) == 6 and all(one.start != free.start for one in held)
+    leased = [slice_view for slice_view in slices(world) if slice_view.lease is not None]
+    assert len(leased) == 6 and all(slice_view.start != free.start for slice_view in leased)
     assert world.pool.staff.slice(anew.slice_id).draining == "Strange errors."
 
 
@@ -117,12 +119,12 @@ def test_quarantined_and_tried_again(world: World) -> None:
     free = free_slice(world)
     aside = world.pool.staff.quarantine(free.slice_id, "Wrong results.", INA)
     assert (aside.state, aside.reason) == (SliceState.QUARANTINED, "Wrong results.")
-    assert last(world, "slice", free.slice_id) == ("quarantine", INA, "Wrong results.")
+    assert last_action(world, "slice", free.slice_id) == ("quarantine", INA, "Wrong results.")
     world.ask("bob", "7g.40gb")
     world.settle()
-    assert [one.slice_id for one in slices(world)] == [free.slice_id]
+    assert [slice_view.slice_id for slice_view in slices(world)] == [free.slice_id]
     world.pool.staff.clear(free.slice_id, JO, "Tested: fine.")
-    assert last(world, "slice", free.slice_id) == ("clear", JO, "Tested: fine.")
+    assert last_action(world, "slice", free.slice_id) == ("clear", JO, "Tested: fine.")
     world.work()
     assert world.pool.leases.of_server("bob", "") is not None
 
@@ -130,24 +132,26 @@ def test_quarantined_and_tried_again(world: World) -> None:
 def test_two_at_once_one_wins_the_other_is_told(world: World) -> None:
     """Both saw the same and act in the same moment: one act is done, the other names who did it."""
     lease = world.run("ada")
-    gate, won, told = threading.Barrier(2), [], []
+    gate, won, refusals = threading.Barrier(2), [], []
 
-    def do(by: str) -> None:
+    def reclaim_as(actor: str) -> None:
         gate.wait()
         try:
-            world.pool.staff.reclaim(lease.id, "Mine.", by, 60.0, "running")
-            won.append(by)
+            world.pool.staff.reclaim(lease.id, "Mine.", actor, 60.0, "running")
+            won.append(actor)
         except Refused as refused:
-            told.append(refused)
+            refusals.append(refused)
 
-    both = [threading.Thread(target=do, args=(by,)) for by in (INA, JO)]
-    for one in both:
-        one.start()
-    for one in both:
-        one.join()
-    assert len(won) == len(told) == 1
-    assert told[0].reason == "changed-meanwhile"
-    assert won[0].removeprefix("person:") in told[0].message and "“Mine.”" in told[0].message
+    both = [threading.Thread(target=reclaim_as, args=(actor,)) for actor in (INA, JO)]
+    for thread in both:
+        thread.start()
+    for thread in both:
+        thread.join()
+    assert len(won) == len(refusals) == 1
+    assert refusals[0].reason == "changed-meanwhile"
+    assert (
+        won[0].removeprefix("person:") in refusals[0].message and "“Mine.”" in refusals[0].message
+    )
     acts = [step for step in world.ledger.history() if step["action"]]
     assert [step["by"] for step in acts] == won
 
@@ -183,7 +187,7 @@ def test_taken_back_after_a_warning(make_world: MakeWorld) -> None:
     (over,) = world.pool.staff.release_reclaimed()
     assert (over.id, over.state) == (lease.id, LeaseState.RELEASING)
     assert "the exam" in over.reason
-    assert last(world, "lease", lease.id)[1] == INA
+    assert last_action(world, "lease", lease.id)[1] == INA
     world.end(lease)
     assert world.pool.leases.find(lease.id).state is LeaseState.RELEASED
 
@@ -198,7 +202,7 @@ def test_staff_extend_beyond_what_a_student_may(make_world: MakeWorld) -> None:
     later = world.pool.staff.extend(lease.id, 7200, JO, "She presents today.", "warned")
     assert later.guaranteed_until == world.at + 600 + 60 + 7200
     assert (later.state, later.warning, later.extensions_left) == (LeaseState.RUNNING, None, 0)
-    assert last(world, "lease", lease.id) == ("extend", JO, "She presents today.")
+    assert last_action(world, "lease", lease.id) == ("extend", JO, "She presents today.")
     world.pass_time(100.0)
     assert world.pool.staff.release_reclaimed() == []
     world.end(lease)
@@ -208,8 +212,8 @@ def test_staff_extend_beyond_what_a_student_may(make_world: MakeWorld) -> None:
 def served_next(world: World, lease: LeaseView) -> str:
     """Who gets what this lease frees."""
     world.end(lease)
-    held = {one.user for one in world.pool.leases.live()}
-    return next(user for user in ("bob", "cy", "dee") if user in held)
+    users = {lease_view.user for lease_view in world.pool.leases.live()}
+    return next(user for user in ("bob", "cy", "dee") if user in users)
 
 
 def test_put_in_front(make_world: MakeWorld) -> None:
@@ -225,10 +229,10 @@ def test_put_in_front(make_world: MakeWorld) -> None:
         world.pass_time(1.0)
         put = world.pool.staff.put_in_front(tickets[user], "Presents today.", INA)
         assert (put.is_next, "next slices" in put.message) == (True, True)
-        assert last(world, "ticket", put.id) == ("next", INA, "Presents today.")
-    assert [one.user for one in world.pool.snapshot().waiting] == ["dee", "cy", "bob"]
+        assert last_action(world, "ticket", put.id) == ("next", INA, "Presents today.")
+    assert [t.user for t in world.pool.snapshot().waiting] == ["dee", "cy", "bob"]
     back = world.pool.staff.put_back(tickets["dee"], JO)
-    assert (back.is_next, last(world, "ticket", back.id)[:2]) == (False, ("back", JO))
+    assert (back.is_next, last_action(world, "ticket", back.id)[:2]) == (False, ("back", JO))
     world.crash()
     assert world.pool.tickets.find(tickets["cy"]).is_next
     assert served_next(world, lease) == "cy"
@@ -250,12 +254,12 @@ def test_a_class_that_has_reserved_goes_before(make_world: MakeWorld) -> None:
 
 def test_who_is_not_in_the_queue_is_not_put_in_front(world: World) -> None:
     """Neither who has the slices already, nor who gave up."""
-    served, gone = world.ask("ada"), world.ask("bob")
-    world.pool.tickets.cancel(gone.id, "bob")
+    served, cancelled = world.ask("ada"), world.ask("bob")
+    world.pool.tickets.cancel(cancelled.id, "bob")
     world.work()
     refused = refusal(lambda: world.pool.staff.put_in_front(served.id, "Presents.", INA))
     assert (refused.reason, "slices already" in refused.message) == ("not-waiting", True)
-    refused = refusal(lambda: world.pool.staff.put_back(gone.id, INA))
+    refused = refusal(lambda: world.pool.staff.put_back(cancelled.id, INA))
     assert (refused.reason, "cancelled" in refused.message) == ("not-waiting", True)
 
 
@@ -313,7 +317,7 @@ def test_how_a_thing_stands(row: Row, standing: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "expected", "said"),
+    ("row", "expected", "message"),
     [
         (replace(GPU, draining="Fan."), "ok",
          "GPU 3 is draining now, not ok: ina did it. Nothing was done: look again, then decide."),
@@ -323,9 +327,9 @@ def test_how_a_thing_stands(row: Row, standing: str) -> None:
          "Lease 5 is another by now: ina did it. Nothing was done: look again, then decide."),
     ],
 )  # fmt: skip
-def test_who_comes_second_is_told(row: Row, expected: str, said: str) -> None:
+def test_who_comes_second_is_told(row: Row, expected: str, message: str) -> None:
     """What it is now, what was seen, who did what; nobody's own words are changed."""
-    assert staff_actions.changed_refusal(row, expected, "ina did it").message == said
+    assert staff_actions.changed_refusal(row, expected, "ina did it").message == message
     assert "“my gpu”" in staff_actions.changed_refusal(row, expected, "ina (“my gpu”)").message
 
 

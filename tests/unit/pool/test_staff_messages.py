@@ -11,11 +11,11 @@ from sqlalchemy.dialects import sqlite
 from tests.pool_settings import changed
 from tests.refusals import because
 
-from miglab_api.staff import MINUTES_MAX, TEXT_MAX, MessageRequest, called
+from miglab_api.staff import MINUTES_MAX, TEXT_MAX, MessageRequest, display_name
 from miglab_api.tickets import borrower_of
 from miglab_api.wording import server_in_words
 from miglab_pool.ledger.rows import MessageRow
-from miglab_pool.ledger.tables import reading
+from miglab_pool.ledger.tables import open_read_only
 from miglab_pool.refused import Refused
 from miglab_pool.staff.actions import MESSAGES_MAX, is_for
 from miglab_pool.staff.log import AuditQuery, build_select, describe_change, verb_phrase
@@ -33,7 +33,7 @@ def note(**to: Any) -> MessageRequest:
 
 
 def texts(world: World, user: str, server: str = "", *courses: str) -> list[str]:
-    return [one.text for one in world.pool.staff.messages_for(user, server, courses)]
+    return [message.text for message in world.pool.staff.messages_for(user, server, courses)]
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_whom_a_message_is_shown_to(world: World, to: dict[str, Any], is_shown: 
 
 def test_a_message_ends_by_itself(world: World) -> None:
     """It says by whom and until when; then it is not shown, and the ledger keeps it as over."""
-    sent = world.pool.staff.send(note(all=True, minutes=1.0), INA)
+    message = world.pool.staff.send(note(all=True, minutes=1.0), INA)
     until = world.at + 60
     world.pass_time(59.0)
     world.pool.staff.send(note(all=True), "spawner")
@@ -67,22 +67,22 @@ def test_a_message_ends_by_itself(world: World) -> None:
     before = world.pool.version
     world.pool.turn()
     assert world.pool.version > before
-    assert world.ledger.history("message", str(sent.id))[0]["to_state"] == "over"
+    assert world.ledger.history("message", str(message.id))[0]["to_state"] == "over"
 
 
 def test_a_message_is_taken_back(world: World) -> None:
     """To the letter it outlives the pool, until anybody of staff ends it, once, and says why."""
     hostile = "<script>alert(1)</script> \x1b[2J “José 🎓”; DROP TABLE notes"
-    sent = world.pool.staff.send(MessageRequest(text=hostile, to_user="ada"), INA)
+    message = world.pool.staff.send(MessageRequest(text=hostile, to_user="ada"), INA)
     world.crash()
-    (kept,) = world.pool.staff.messages()
-    assert kept == sent and kept.text == hostile
-    assert world.pool.staff.send(note(to_user="bob"), INA).id > sent.id
-    world.pool.staff.end_message(sent.id, JO, "Wrong room.")
+    (stored,) = world.pool.staff.messages()
+    assert stored == message and stored.text == hostile
+    assert world.pool.staff.send(note(to_user="bob"), INA).id > message.id
+    world.pool.staff.end_message(message.id, JO, "Wrong room.")
     assert texts(world, "ada") == []
-    step = world.ledger.history("message", str(sent.id))[0]
+    step = world.ledger.history("message", str(message.id))[0]
     assert (step["action"], step["by"], step["reason"]) == ("end", JO, "Wrong room.")
-    for number in (sent.id, 10**30):
+    for number in (message.id, 10**30):
         with pytest.raises(Refused, check=because("unknown-message")) as caught:
             world.pool.staff.end_message(number, JO)
         assert caught.value.status == 404
@@ -153,9 +153,9 @@ def busy(world: World) -> None:
     world.pool.staff.send(note(to_course="vision"), JO)
 
 
-def acts(world: World, **asked: Any) -> list[tuple[str, str]]:
-    found = world.pool.staff.audit(AuditQuery(**asked))
-    return [(one.action, called(one.by)) for one in found]
+def acts(world: World, **question_fields: Any) -> list[tuple[str, str]]:
+    entries = world.pool.staff.audit(AuditQuery(**question_fields))
+    return [(audit_entry.action, display_name(audit_entry.by)) for audit_entry in entries]
 
 
 OPERATOR = "the operator of this host"
@@ -165,7 +165,7 @@ ALL = [
 
 
 @pytest.mark.parametrize(
-    ("asked", "found"),
+    ("question_fields", "expected"),
     [
         ({}, ALL),
         ({"limit": 2}, ALL[:2]),
@@ -181,10 +181,12 @@ ALL = [
         ({"until": 0.0}, []),
     ],
 )
-def test_who_did_what(world: World, asked: dict[str, Any], found: list[tuple[str, str]]) -> None:
+def test_who_did_what(
+    world: World, question_fields: dict[str, Any], expected: list[tuple[str, str]]
+) -> None:
     """The newest first, of these times, people, things and courses; the operator's acts too."""
     busy(world)
-    assert acts(world, **asked) == found
+    assert acts(world, **question_fields) == expected
 
 
 def test_reading_waits_for_nobody(world: World) -> None:
@@ -194,7 +196,7 @@ def test_reading_waits_for_nobody(world: World) -> None:
         tx.pause("", INA, None)
         assert acts(world) == ALL
     assert acts(world) == [("resume", "ina"), *ALL]
-    with reading(world.ledger.path) as connection:  # what happens meanwhile is in no answer
+    with open_read_only(world.ledger.path) as connection:  # what happens meanwhile is in no answer
         count = "SELECT count(*) FROM tickets"
         before = connection.exec_driver_sql(count).scalar_one()
         world.ask("ada")
@@ -211,7 +213,7 @@ def test_an_entry_says_everything(world: World) -> None:
         "user": "ada",
     }  # fmt: skip
     everything = world.pool.staff.audit(AuditQuery(is_all=True, kind="lease", limit=10**9))
-    assert [one.to_state for one in everything] == ["warned", "running", "attached", "granted"]
+    assert [e.to_state for e in everything] == ["warned", "running", "attached", "granted"]
 
 
 def test_an_assigned_gpu_is_the_courses(make_world: MakeWorld) -> None:
@@ -232,55 +234,58 @@ def test_what_students_do_in_jupyterlab_is_found_by_their_name(make_world: MakeW
     world.pool.leases.extend(lease.id, 60.0, "server:ada/lab")
     world.pool.leases.release(lease.id, "server:ada/lab", "done")
     world.pool.leases.release(other.id, "server:ada_/lab", "done")
-    found = world.pool.staff.audit(AuditQuery(actor="ada"))
-    assert [verb_phrase(one.action, one.to_state) for one in found] == [
+    entries = world.pool.staff.audit(AuditQuery(actor="ada"))
+    assert [verb_phrase(audit_entry.action, audit_entry.to_state) for audit_entry in entries] == [
         "made it releasing",
         "gave it more time",
     ]
     assert len(world.pool.staff.audit(AuditQuery(actor="ada_"))) == 1
     assert acts(world) == []
     world.pool.staff.pause("Repairs.", INA)
-    users = {one.kind: one.user for one in world.pool.staff.audit(AuditQuery(is_all=True))}
+    users = {
+        audit_entry.kind: audit_entry.user
+        for audit_entry in world.pool.staff.audit(AuditQuery(is_all=True))
+    }
     assert (users["lease"], users["pool"]) == ("ada", "")
 
 
 def test_the_audit_is_found_by_its_index(world: World) -> None:
     """What people did is not looked for among all that ever happened."""
-    asked = build_select(AuditQuery()).compile(dialect=sqlite.dialect())
+    statement = build_select(AuditQuery()).compile(dialect=sqlite.dialect())
     plan = world.ledger.connection.exec_driver_sql(
-        f"EXPLAIN QUERY PLAN {asked}", tuple(asked.params.values())
+        f"EXPLAIN QUERY PLAN {statement}", tuple(statement.params.values())
     ).all()
     world.ledger.connection.rollback()
     assert any("transitions_actions" in str(step) for step in plan)
 
 
 @pytest.mark.parametrize(
-    ("by", "name"),
+    ("principal", "name"),
     [
         ("person:ina", "ina"), ("service:cull:er", "cull:er"), ("server:ada/lab2", "ada"),
         ("spawner", OPERATOR), ("pool", "the pool"), ("reclaimer", "the reclaimer"),
         ("person:", "person:"), ("", ""), ("ada", "ada"),
     ],
 )  # fmt: skip
-def test_how_people_are_called(by: str, name: str) -> None:
+def test_how_people_are_called(principal: str, name: str) -> None:
     """By their own name, or by what they are."""
-    assert called(by) == name
+    assert display_name(principal) == name
 
 
 @pytest.mark.parametrize(
-    ("server", "words"),
+    ("server", "expected"),
     [
         ("", ""), ("lab2", "server “lab2”"), (borrower_of(""), "borrowed"),
         (borrower_of("lab2"), "borrowed by server “lab2”"),
     ],
 )  # fmt: skip
-def test_servers_in_words(server: str, words: str) -> None:
+def test_servers_in_words(server: str, expected: str) -> None:
     """Nobody reads the name under which a server borrows."""
-    assert server_in_words(server) == words
+    assert server_in_words(server) == expected
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("transition", "expected"),
     [
         ((INA, "drain", "ok", "Fan."), "ina drained it 1 minute ago (“Fan.”)"),
         (("pool", "", "gone", ""), "the pool made it gone 1 minute ago"),
@@ -288,8 +293,8 @@ def test_servers_in_words(server: str, words: str) -> None:
         ((JO, "", "", ""), "jo changed it 1 minute ago"),
     ],
 )
-def test_who_did_what_in_words(said: tuple[str, str, str, str], words: str) -> None:
+def test_who_did_what_in_words(transition: tuple[str, str, str, str], expected: str) -> None:
     """A clause for the person who comes second."""
-    by, action, to_state, reason = said
-    last = entry(1, at=0.0, by=by, action=action, to_state=to_state, reason=reason)
-    assert describe_change(last, 60.0) == words
+    principal, action, to_state, reason = transition
+    last = entry(1, at=0.0, by=principal, action=action, to_state=to_state, reason=reason)
+    assert describe_change(last, 60.0) == expected

@@ -32,7 +32,7 @@ DEADLY: dict[str, tuple[Callable[..., object], dict[str, st.SearchStrategy[Any]]
     "ends": (ClassRoom.server_ends, {"user": user, "is_said": st.booleans()}),
     "releases_early": (ClassRoom.release_early, {"user": user}),
     "is_warned": (ClassRoom.warn, {"user": user, "kind": st.sampled_from(WarningKind)}),
-    "ends_warning": (ClassRoom.warning_ends, {"user": user, "how": st.sampled_from(WAYS)}),
+    "ends_warning": (ClassRoom.warning_ends, {"user": user, "ending": st.sampled_from(WAYS)}),
     "cancels": (ClassRoom.cancel_all, {"user": user}),
     "reserves": (
         ClassRoom.reserve,
@@ -45,10 +45,10 @@ DEADLY: dict[str, tuple[Callable[..., object], dict[str, st.SearchStrategy[Any]]
     ),
     "unreserves": (ClassRoom.unreserve_all, {}),
     "lays": (
-        ClassRoom.lay,
+        ClassRoom.apply_layout,
         {"partition": st.sampled_from(LAYOUTS), "number": st.integers(0, 5)},
     ),
-    "unlays": (ClassRoom.unlay_all, {}),
+    "unlays": (ClassRoom.remove_all_layouts, {}),
     "is_drained": (ClassRoom.drain, {"number": st.integers(0, 20), "is_gpu": st.booleans()}),
     "is_quarantined": (ClassRoom.quarantine, {"number": st.integers(0, 20)}),
     "is_asked_back": (
@@ -101,19 +101,19 @@ class PoolMachine(RuleBasedStateMachine):
 
 
 def as_rule(name: str, action: Callable[..., object]) -> Callable[..., None]:
-    def does(self: PoolMachine, die_at: int | None = None, **chosen: Any) -> None:
+    def step(self: PoolMachine, die_at: int | None = None, **arguments: Any) -> None:
         room = self.room
         assert room is not None
-        room.step(lambda: action(room, **chosen), die_at)
+        room.step(lambda: action(room, **arguments), die_at)
 
-    does.__name__ = name
-    return does
+    step.__name__ = name
+    return step
 
 
-for name, (action, chosen) in DEADLY.items():
-    setattr(PoolMachine, name, rule(**chosen, die_at=dying)(as_rule(name, action)))
-for name, (action, chosen) in HARMLESS.items():
-    setattr(PoolMachine, name, rule(**chosen)(as_rule(name, action)))
+for name, (action, strategies) in DEADLY.items():
+    setattr(PoolMachine, name, rule(**strategies, die_at=dying)(as_rule(name, action)))
+for name, (action, strategies) in HARMLESS.items():
+    setattr(PoolMachine, name, rule(**strategies)(as_rule(name, action)))
 
 TestPool = PoolMachine.TestCase
 TestPool.settings = settings(

@@ -55,13 +55,13 @@ def test_a_grant_is_read_in_few_files(world: World) -> None:
 def test_a_round_of_the_reclaimer_is_read_in_few_files(tmp_path: Path) -> None:
     """Three leases, of which one is idle while somebody waits: it is warned."""
     lab = ReclaimWorld(tmp_path)
-    idle, *others = [lab.run(name, "2g.10gb") for name in ("ada", "bob", "carl")]
-    lab.busy.update(lease.id for lease in others)
+    idle, *busy_leases = [lab.run(name, "2g.10gb") for name in ("ada", "bob", "carl")]
+    lab.busy.update(lease.id for lease in busy_leases)
     lab.ask("dora", "2g.10gb")
     lab.live(405)
     lab.pass_time(STEP_S)
     lab.ticks += STEP_S
-    for lease in (idle, *others):
+    for lease in (idle, *busy_leases):
         lab.report(lease.id)
     lab.pool.sample()
     with traced() as stays:

@@ -42,7 +42,7 @@ def state(world: World) -> str:
     return gpu.state
 
 
-def noted(world: World, kind: str) -> list[str]:
+def reasons_noted(world: World, kind: str) -> list[str]:
     return [str(row["reason"]) for row in world.ledger.history(kind) if row["by"] == BY]
 
 
@@ -153,7 +153,7 @@ def test_what_is_granted_and_not_attached_goes_elsewhere(make_world: MakeWorld) 
     world.pool.reconcile()
     world.work()
     lease = world.pool.tickets.take(ticket.id)
-    assert {world.ledger.state.slices[item.slice_id].gpu for item in lease.slices} != {row.gpu}
+    assert {world.ledger.state.slices[slice_.slice_id].gpu for slice_ in lease.slices} != {row.gpu}
 
 
 def test_nothing_is_made_ahead_on_an_unfit_card(world: World) -> None:
@@ -178,8 +178,8 @@ def test_leases_on_an_unfit_card_are_still_read(world: World) -> None:
     world.pool.reconcile()
     world.machine.add_process(uuid_of(lease), 4242, 100)
     world.pool.sample()
-    (item,) = world.pool.leases.find(lease.id).slices
-    assert item.memory_used_mib == 100
+    (slice_,) = world.pool.leases.find(lease.id).slices
+    assert slice_.memory_used_mib == 100
 
 
 # -- faults of a program --------------------------------------------------------------------------
@@ -202,8 +202,8 @@ def test_a_student_is_told_of_a_failed_program(world: World, number: int) -> Non
     assert messages(world, "bob") == []
     assert world.pool.leases.find(lease.id).state is LeaseState.RUNNING
     assert world.wait("cy").state == TicketState.OFFERED
-    assert all(line.endswith(f", lease {lease.id}") for line in noted(world, "gpu"))
-    assert len(noted(world, "lease")) == 3
+    assert all(line.endswith(f", lease {lease.id}") for line in reasons_noted(world, "gpu"))
+    assert len(reasons_noted(world, "lease")) == 3
     world.end(other)
     world.pass_time(SHOWN_S)
     world.pool.turn()
@@ -217,7 +217,7 @@ def test_what_is_no_programs_is_no_message(world: World, number: int) -> None:
     world.machine.break_gpu(Break.XID, uuid_of(lease), xid=number)
     world.pool.reconcile()
     assert messages(world, "ada") == []
-    (line,) = noted(world, "lease")
+    (line,) = reasons_noted(world, "lease")
     assert line.startswith(f"Xid {number}")
 
 
@@ -240,7 +240,7 @@ def test_a_fault_of_before_is_not_the_next_students(world: World) -> None:
     assert uuid_of(later) == uuid_of(lease)
     world.pool.reconcile()
     assert messages(world, "bob") == []
-    assert noted(world, "gpu") == ["Xid 31 (a program's)"]
+    assert reasons_noted(world, "gpu") == ["Xid 31 (a program's)"]
 
 
 def test_messages_leave_room_for_staff(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,7 +250,7 @@ def test_messages_leave_room_for_staff(world: World, monkeypatch: pytest.MonkeyP
     lease = world.run("ada")
     world.machine.break_gpu(Break.XID, uuid_of(lease), xid=31)
     world.pool.reconcile()
-    assert messages(world, "ada") == [] and len(noted(world, "lease")) == 1
+    assert messages(world, "ada") == [] and len(reasons_noted(world, "lease")) == 1
 
 
 # -- MIG mode -------------------------------------------------------------------------------------
@@ -280,7 +280,7 @@ def test_a_hopper_that_forgot_its_mode_is_not_leased_whole(make_world: MakeWorld
     lease = world.run("ada", "1g.10gb")
     world.ledger.close()
     world.machine.reboot()
-    world.holders.there.clear()
+    world.holders.present.clear()
     world.open()
     assert state(world) == "unfit"
     (gpu,) = world.pool.snapshot().gpus
@@ -331,5 +331,5 @@ def test_why_slices_are_gone(world: World) -> None:
     world.driver.destroy(reading.gpu_uuid, reading.gi_id)
     world.pool.reconcile()
     assert "the host was not rebooted" in world.pool.leases.find(lease.id).reason
-    world.holders.there.clear()
+    world.holders.present.clear()
     world.settle()

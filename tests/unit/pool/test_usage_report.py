@@ -16,12 +16,12 @@ from miglab_pool.leases.views import ActivitySpan
 from miglab_pool.usage.report import (
     Event,
     Facts,
-    Held,
-    Looked,
+    LeaseUse,
+    ObservedDay,
     Period,
-    Who,
+    Requester,
     midnight,
-    pieces,
+    periods_of_use,
     report,
     total,
     week_of,
@@ -34,26 +34,32 @@ MONDAY = midnight(dt.date(2026, 11, 2), BERLIN)
 HOUR = 3600.0
 WEEK = 7 * 24 * HOUR
 PERIOD = Period(MONDAY, MONDAY + 2 * WEEK, BERLIN)
-ADA = Who("ada", "ml", "1g.5gb")
-BOB = Who("bob", "vision", "3g.20gb")
+ADA = Requester("ada", "ml", "1g.5gb")
+BOB = Requester("bob", "vision", "3g.20gb")
 
 
-def held(
-    lease: int, who: Who = ADA, at: float = 0.0, hours: float | None = 1.0, **more: Any
-) -> Held:
+def held_lease(
+    lease: int, holder: Requester = ADA, at: float = 0.0, hours: float | None = 1.0, **fields: Any
+) -> LeaseUse:
     """A lease that began so many seconds into the period, and lasted so long."""
-    began = MONDAY + at
-    ended = None if hours is None else began + hours * HOUR
-    values = {"size": 1, "granted_at": began, "wait_s": 0.0, "began": began, "ended": ended}
-    return Held(lease=lease, who=who, **(values | more))
+    started_at = MONDAY + at
+    ended_at = None if hours is None else started_at + hours * HOUR
+    values = {
+        "size": 1,
+        "granted_at": started_at,
+        "wait_s": 0.0,
+        "began_at": started_at,
+        "ended_at": ended_at,
+    }
+    return LeaseUse(lease=lease, requester=holder, **(values | fields))
 
 
 def test_what_lies_outside_does_not_count() -> None:
     """Begun before, over later, and living: each counts with what lies in the period, by size."""
-    before = held(1, at=-HOUR, hours=3)
-    after = held(2, at=2 * WEEK - HOUR, hours=None)
-    never = held(3, began=None, ended=MONDAY + HOUR)
-    facts = Facts(held=(before, after, never, held(4, BOB, size=4, hours=2)))
+    before = held_lease(1, at=-HOUR, hours=3)
+    after = held_lease(2, at=2 * WEEK - HOUR, hours=None)
+    never = held_lease(3, began_at=None, ended_at=MONDAY + HOUR)
+    facts = Facts(lease_uses=(before, after, never, held_lease(4, BOB, size=4, hours=2)))
     row = total(facts, PERIOD)
     assert (row.slice_hours, row.leases) == (11.0, 2)
     rows = report(facts, PERIOD, GroupBy.COURSE)
@@ -63,7 +69,9 @@ def test_what_lies_outside_does_not_count() -> None:
 def test_weeks_are_those_of_the_zone_and_have_no_gap() -> None:
     """A lease over the night to Monday is in both weeks; a week without use is there, with zero."""
     period = Period(MONDAY, MONDAY + 3 * WEEK, BERLIN)
-    rows = report(Facts(held=(held(1, at=WEEK - 2 * HOUR, hours=3),)), period, GroupBy.WEEK)
+    rows = report(
+        Facts(lease_uses=(held_lease(1, at=WEEK - 2 * HOUR, hours=3),)), period, GroupBy.WEEK
+    )
     assert [(row.key, row.slice_hours) for row in rows] == [
         ("2026-W45", 2.0),
         ("2026-W46", 1.0),
@@ -76,19 +84,19 @@ def test_a_week_with_a_change_of_the_clock_has_its_own_length() -> None:
     """The week in which winter time begins has 169 hours; New Year's may be the old year's last."""
     monday = midnight(dt.date(2026, 10, 19), BERLIN)
     period = Period(monday, midnight(dt.date(2026, 11, 2), BERLIN), BERLIN)
-    whole = held(1, began=monday, granted_at=monday, ended=None)
-    rows = report(Facts(held=(whole,)), period, GroupBy.WEEK)
+    lease_in_use = held_lease(1, began_at=monday, granted_at=monday, ended_at=None)
+    rows = report(Facts(lease_uses=(lease_in_use,)), period, GroupBy.WEEK)
     assert [row.slice_hours for row in rows] == [169.0, 168.0]
     assert week_of(midnight(dt.date(2027, 1, 1), BERLIN), BERLIN) == "2026-W53"
 
 
 def test_waits_count_where_they_ended() -> None:
     """Percentiles are of what somebody waited; without a ticket there is no wait."""
-    waits = [held(n, wait_s=60.0 * n) for n in range(1, 21)]
-    assert total(Facts(held=tuple(waits[:3])), PERIOD).wait_p95_s == 180.0
-    waits.append(held(21, wait_s=None))
-    waits.append(held(22, wait_s=9e9, granted_at=MONDAY - 1))
-    row = total(Facts(held=tuple(waits)), PERIOD)
+    waits = [held_lease(n, wait_s=60.0 * n) for n in range(1, 21)]
+    assert total(Facts(lease_uses=tuple(waits[:3])), PERIOD).wait_p95_s == 180.0
+    waits.append(held_lease(21, wait_s=None))
+    waits.append(held_lease(22, wait_s=9e9, granted_at=MONDAY - 1))
+    row = total(Facts(lease_uses=tuple(waits)), PERIOD)
     assert (row.wait_p50_s, row.wait_p95_s) == (600.0, 1140.0)
     assert total(Facts(), PERIOD).wait_p50_s is None
 
@@ -96,8 +104,12 @@ def test_waits_count_where_they_ended() -> None:
 def test_the_idle_share_is_of_what_could_be_told() -> None:
     """Weighted by size; a lease of which nothing is known neither raises nor lowers it."""
     facts = Facts(
-        held=(held(1), held(2, BOB, size=3), held(3, Who("cy", "ml", "1g.5gb"))),
-        looked=(Looked(1, MONDAY, 100.0, 0.0), Looked(2, MONDAY, 0.0, 100.0)),
+        lease_uses=(
+            held_lease(1),
+            held_lease(2, BOB, size=3),
+            held_lease(3, Requester("cy", "ml", "1g.5gb")),
+        ),
+        observed_days=(ObservedDay(1, MONDAY, 100.0, 0.0), ObservedDay(2, MONDAY, 0.0, 100.0)),
     )
     assert total(facts, PERIOD).idle_share == 0.75
     assert total(facts, PERIOD).known_share == pytest.approx(400 / (5 * HOUR))
@@ -115,18 +127,18 @@ def test_reclaims_and_refusals_count_without_a_lease() -> None:
 
 
 @given(
-    began=st.floats(-3 * WEEK, 5 * WEEK),
+    started_s=st.floats(-3 * WEEK, 5 * WEEK),
     lasts=st.none() | st.floats(0, 4 * WEEK),
 )
-def test_pieces_are_the_whole(began: float, lasts: float | None) -> None:
+def test_pieces_are_the_whole(started_s: float, lasts: float | None) -> None:
     """Cut at Mondays or not, the pieces add up to what lies in the period, in order."""
     period = Period(0.0, 3 * WEEK, BERLIN)
-    ended = None if lasts is None else began + lasts
-    found = list(pieces(began, ended, period, period.mondays))
+    ended = None if lasts is None else started_s + lasts
+    periods = list(periods_of_use(started_s, ended, period, period.mondays))
     until = period.until if ended is None else min(ended, period.until)
-    whole = max(0.0, until - max(began, 0.0))
-    assert sum(end - begin for begin, end in found) == pytest.approx(whole, abs=1e-3)
-    assert all(begin < end for begin, end in found) and found == sorted(found)
+    expected_s = max(0.0, until - max(started_s, 0.0))
+    assert sum(end - begin for begin, end in periods) == pytest.approx(expected_s, abs=1e-3)
+    assert all(begin < end for begin, end in periods) and periods == sorted(periods)
 
 
 def around(world: World, hours: float = 24.0) -> Period:
@@ -148,13 +160,13 @@ def test_the_ledger_tells_the_whole_story(world: World) -> None:
     world.pool.leases.note_activity([ActivitySpan(first.id, 0.0, 20.0, 0.0)])
     world.pool.leases.note_activity([ActivitySpan(4711, 1.0, 1.0, 1.0)])
     world.end(first)
-    taken = world.pool.tickets.take(ticket.id)
-    world.pool.leases.attach(taken.id, taken.generation, world.new_holder())
+    lease = world.pool.tickets.take(ticket.id)
+    world.pool.leases.attach(lease.id, lease.generation, world.new_holder())
     with pytest.raises(Exception, match="does not offer"):
         world.ask("cy", "3g.20gb", course="vision")
     world.pass_time(HOUR)
     facts = read(world)
-    assert {one.lease for one in facts.looked} == {first.id}
+    assert {use_seen.lease for use_seen in facts.observed_days} == {first.id}
     rows = {row.key: row for row in report(facts, around(world), GroupBy.USER)}
     assert rows["ada"].slice_hours == pytest.approx(8 * 60 / HOUR, abs=0.1)
     assert rows["ada"].idle_share == 0.5 and rows["ada"].leases == 1
@@ -184,8 +196,8 @@ def test_who_still_waits_counts_in_the_median(tmp_path: Path) -> None:
 def test_reclaims_are_what_others_took_back(make_world: Callable[..., World]) -> None:
     """The reclaimer's, staff's, and those whose time was up; not what hub or holder gave back."""
     world = make_world(changed(SETTINGS, borrow_s=100.0))
-    for user, by in (("ada", "reclaimer"), ("bob", "hub"), ("cy", "person:cy")):
-        world.pool.leases.release(world.run(user).id, by, "so")
+    for user, principal in (("ada", "reclaimer"), ("bob", "hub"), ("cy", "person:cy")):
+        world.pool.leases.release(world.run(user).id, principal, "so")
     for user, warning_s in (("fay", 0.0), ("gus", 5.0)):
         lease = world.run(user)
         world.pool.staff.reclaim(lease.id, "the room is needed", "person:ina", warning_s)
@@ -196,4 +208,9 @@ def test_reclaims_are_what_others_took_back(make_world: Callable[..., World]) ->
     world.pool.leases.release(ended.id, "pool", "its time is up")
     lost = world.run("eve")
     world.pool.leases.release(lost.id, "pool", "the slice is gone")
-    assert {one.who.user for one in read(world).reclaims} == {"ada", "dee", "fay", "gus"}
+    assert {reclaim.requester.user for reclaim in read(world).reclaims} == {
+        "ada",
+        "dee",
+        "fay",
+        "gus",
+    }

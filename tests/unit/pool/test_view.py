@@ -17,13 +17,13 @@ def test_a_view_is_the_same_while_nothing_changes(world: World) -> None:
     assert later is not first
     assert later.version == first.version
     world.ask("ada")
-    asked = world.pool.view
-    assert asked.version > first.version
+    view_after_request = world.pool.view
+    assert view_after_request.version > first.version
     assert not later.tickets  # a view never changes
-    (gpu,) = asked.gpus
-    assert asked.gpus[gpu] is later.gpus[gpu]
+    (gpu,) = view_after_request.gpus
+    assert view_after_request.gpus[gpu] is later.gpus[gpu]
     world.work()
-    assert world.pool.view.gpus[gpu] is not asked.gpus[gpu]
+    assert world.pool.view.gpus[gpu] is not view_after_request.gpus[gpu]
 
 
 def test_what_is_undone_is_in_no_view(world: World) -> None:

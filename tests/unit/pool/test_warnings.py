@@ -115,9 +115,9 @@ def test_others_wait(world: World) -> None:
     """Everyone counts who could use the place; a big shape where its place is kept alone."""
     leases = [world.run(f"student{n}") for n in range(7)]
     assert waits_for(world, leases[0]) == 0
-    asked = [world.ask(name).id for name in ("one", "two", "three")]
+    ticket_ids = [world.ask(name).id for name in ("one", "two", "three")]
     assert {waits_for(world, lease) for lease in leases} == {3}
-    for ticket in asked:
+    for ticket in ticket_ids:
         world.pool.tickets.cancel(ticket, "one")
     world.ask("big", "3g.20gb")
     inside = {lease.slices[0].start for lease in leases if waits_for(world, lease)}

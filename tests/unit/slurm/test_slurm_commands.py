@@ -37,17 +37,17 @@ async def test_what_a_command_has_started_ends_with_it(tmp_path, then):
 
 
 @pytest.mark.parametrize(
-    ("said", "is_silence"),
+    ("stderr", "is_silence"),
     [
         ("slurm_load_jobs error: Unable to contact slurm controller (connect failure)", True),
         ("sbatch: error: Batch job submission failed: Socket timed out on send/recv", True),
         ("sbatch: error: Invalid account or account/partition combination specified", False),
     ],
 )
-async def test_silence_is_no_refusal(said, is_silence):
+async def test_silence_is_no_refusal(stderr, is_silence):
     """A controller that does not answer is waited for; a refusal is told to who asked."""
     with pytest.raises(BackendUnreachable if is_silence else commands.CommandFailed, match="error"):
-        await commands.run(["sh", "-c", f"echo '{said}' >&2; exit 1"], 20.0)
+        await commands.run(["sh", "-c", f"echo '{stderr}' >&2; exit 1"], 20.0)
 
 
 async def test_what_may_not_be_ended_is_left(monkeypatch):
@@ -59,11 +59,11 @@ async def test_what_may_not_be_ended_is_left(monkeypatch):
     with monkeypatch.context() as denied, pytest.raises(BackendUnreachable):
         denied.setattr(os, "killpg", another_users)
         await asyncio.wait_for(commands.run(ENDLESS.split(), 0.01), 60)
-    left = [one for one in children() if one.name() == "sleep"]
-    assert len(left) == 1
-    for one in left:
-        one.kill()
-    await asyncio.to_thread(psutil.wait_procs, left)
+    sleeping = [child for child in children() if child.name() == "sleep"]
+    assert len(sleeping) == 1
+    for child in sleeping:
+        child.kill()
+    await asyncio.to_thread(psutil.wait_procs, sleeping)
 
 
 async def test_jobs_get_the_umask_that_students_expect():

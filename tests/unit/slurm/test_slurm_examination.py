@@ -50,7 +50,7 @@ def test_a_good_site(version: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("check", "found", "do"),
+    ("check", "value", "advice"),
     [
         (of_version, "21.08.8", "22.05"),
         (of_tracking, "linuxproc", "ProctrackType=proctrack/cgroup"),
@@ -62,17 +62,19 @@ def test_a_good_site(version: str) -> None:
     ],
 )
 @pytest.mark.parametrize("text", [BAD, ""])
-def test_a_bad_or_silent_site(check, found: str, do: str, text: str) -> None:
+def test_a_bad_or_silent_site(check, value: str, advice: str, text: str) -> None:
     """Each lack is told with what to set; what is not said is never fine."""
     finding = check(settings_in(text))
     assert finding.is_wrong
-    assert do in finding.do
-    assert found in finding.found or not text
+    assert advice in finding.do
+    assert value in finding.found or not text
 
 
 def test_partitions_and_limits() -> None:
     """One line each; a limit in minutes, or none."""
-    said = "PartitionName=lab State=UP MaxTime=1-02:30:00\nPartitionName=x MaxTime=UNLIMITED\n"
-    lab, other = partitions_in(said).values()
+    scontrol_output = (
+        "PartitionName=lab State=UP MaxTime=1-02:30:00\nPartitionName=x MaxTime=UNLIMITED\n"
+    )
+    lab, other = partitions_in(scontrol_output).values()
     assert minutes(lab["MaxTime"]) == 26 * 60 + 30
     assert minutes(other["MaxTime"]) is None

@@ -100,19 +100,23 @@ EXAM = (
 )
 
 
-def exam(in_s: float, more: str = "") -> tuple[SlurmReservation, ...]:
+def exam(in_s: float, fields: str = "") -> tuple[SlurmReservation, ...]:
     """A reservation of two hours that begins so soon."""
     begins = round(NOW + in_s)
-    return reservations_of(EXAM.format(begins=begins, ends=begins + 7200, more=more))
+    return reservations_of(EXAM.format(begins=begins, ends=begins + 7200, more=fields))
 
 
 def test_reservations_as_slurm_prints_them():
     """Begun or not; one of some cores takes no node."""
-    (found,) = exam(600)
-    assert (found.name, found.whose, found.node_list) == ("exam", "users ada,bo", "n[1-2]")
-    assert (found.begins_at, found.ends_at) == (NOW + 600, NOW + 7800)
-    assert found.nodes == {"n1", "n2"}
-    assert not exam(600, more=" NodeName=n1 CoreIDs=0-3")[0].nodes
+    (reservation,) = exam(600)
+    assert (reservation.name, reservation.whose, reservation.node_list) == (
+        "exam",
+        "users ada,bo",
+        "n[1-2]",
+    )
+    assert (reservation.begins_at, reservation.ends_at) == (NOW + 600, NOW + 7800)
+    assert reservation.nodes == {"n1", "n2"}
+    assert not exam(600, fields=" NodeName=n1 CoreIDs=0-3")[0].nodes
 
 
 @pytest.mark.parametrize(
@@ -130,22 +134,25 @@ def test_names_of_nodes_in_slurms_short_form(short: str, names: list[str]):
 
 
 @pytest.mark.parametrize(
-    ("in_s", "says"), [(600, RESERVED), (-600, RESERVED), (7300, ""), (-7300, "")]
+    ("in_s", "reason"), [(600, RESERVED), (-600, RESERVED), (7300, ""), (-7300, "")]
 )
-def test_a_reservation_counts_before_it_begins(in_s: float, says: str):
+def test_a_reservation_counts_before_it_begins(in_s: float, reason: str):
     """From when a job that began now would run into it, until it is over."""
-    seen = replace(picture([], [node_line("n1", "idle", 0)]), reservations=exam(in_s))
+    cluster = replace(picture([], [node_line("n1", "idle", 0)]), reservations=exam(in_s))
     slice_ = SITE.shapes["1g.5gb"]
-    assert (seen.why_nothing_starts(slice_), seen.free(slice_)) == (says, 0 if says else 4)
-    own = slice_.model_copy(update={"options": SlurmOptions(reservation="exam")})
-    assert seen.why_nothing_starts(own) == ""
+    assert (cluster.why_nothing_starts(slice_), cluster.free(slice_)) == (
+        reason,
+        0 if reason else 4,
+    )
+    reserved_slice = slice_.model_copy(update={"options": SlurmOptions(reservation="exam")})
+    assert cluster.why_nothing_starts(reserved_slice) == ""
 
 
 def test_nodes_that_are_down_start_nothing():
     """Neither a slice nor a server without one."""
     for state in ("down*", "idle+drain", "mixed+drain"):
-        seen = picture([], [node_line("n1", state, 0)])
-        assert {seen.why_nothing_starts(shape) for shape in SITE.shapes.values()} == {DOWN}
+        cluster = picture([], [node_line("n1", state, 0)])
+        assert {cluster.why_nothing_starts(shape) for shape in SITE.shapes.values()} == {DOWN}
 
 
 @pytest.mark.parametrize(
@@ -237,10 +244,10 @@ def test_which_nodes_take_jobs(state: str, takes: bool):
 def test_free_and_total_leave_out_what_cannot_be_had():
     """Free slices count on open nodes only, and two slices must lie on one node."""
     states = ("mixed", 3), ("idle+drain", 0), ("mixed+reserved", 1), ("mixed", 1)
-    seen = picture([], [node_line(f"n{n}", *state) for n, state in enumerate(states)])
-    one, two = SITE.shapes["1g.5gb"], SITE.shapes["2x1g.5gb"]
-    assert (seen.free(one), seen.total(one)) == (4, 16)
-    assert (seen.free(two), seen.total(two)) == (1, 8)
+    cluster = picture([], [node_line(f"n{n}", *state) for n, state in enumerate(states)])
+    single, double = SITE.shapes["1g.5gb"], SITE.shapes["2x1g.5gb"]
+    assert (cluster.free(single), cluster.total(single)) == (4, 16)
+    assert (cluster.free(double), cluster.total(double)) == (1, 8)
 
 
 def test_the_order_is_slurms():
@@ -252,8 +259,8 @@ def test_the_order_is_slurms():
         job_line(4, "PENDING", reason="Priority", priority="5"),
         job_line(5, "PENDING", gres="gres/gpu:3g.20gb:1", priority="50"),
     ]
-    seen = picture(waiting, [node_line("n1", "mixed", 4)])
-    assert [job.id for job in seen.queue(SITE.shapes["1g.5gb"])] == [2, 1, 4]
+    cluster = picture(waiting, [node_line("n1", "mixed", 4)])
+    assert [job.id for job in cluster.queue(SITE.shapes["1g.5gb"])] == [2, 1, 4]
 
 
 def test_who_comes_later_starts_at_once_only_before_the_first_planned_start():
@@ -273,27 +280,27 @@ def four_running(for_s: int, left_s: int) -> list[str]:
     return [job_line(n, "RUNNING", node="n1", **times) for n in range(1, 5)]
 
 
-def estimated(seen: ClusterPicture, job: int | None) -> WaitEstimate:
+def wait_of(cluster: ClusterPicture, job: int | None) -> WaitEstimate:
     """How long it waits for a slice; it can be told."""
-    found = estimate(seen, SITE.shapes["1g.5gb"], job)
-    assert found is not None
-    return found
+    wait = estimate(cluster, SITE.shapes["1g.5gb"], job)
+    assert wait is not None
+    return wait
 
 
 def test_the_estimate_counts_slices_and_not_nodes():
     """Eight jobs that end together start eight, whatever `squeue --start` says."""
     waiting = [job_line(n, "PENDING", reason="Priority") for n in range(5, 9)]
-    seen = picture(four_running(600, 600) + waiting, [node_line("n1", "mixed", 4)])
-    assert 600 <= estimated(seen, 8).high_s <= 720
-    assert estimated(seen, None).high_s > 7200
-    assert estimated(known(seen, [700.0] * 6), 5).likely_s == pytest.approx(100.0)
+    cluster = picture(four_running(600, 600) + waiting, [node_line("n1", "mixed", 4)])
+    assert 600 <= wait_of(cluster, 8).high_s <= 720
+    assert wait_of(cluster, None).high_s > 7200
+    assert wait_of(with_stays(cluster, [700.0] * 6), 5).likely_s == pytest.approx(100.0)
 
 
 def test_the_range_is_of_people_who_leave_independently():
     """The first of four slices is free much sooner than the slowest leaves, and never negative."""
     jobs = [*four_running(0, 7200), job_line(5, "PENDING")]
-    seen = picture(jobs, [node_line("n1", "mixed", 4)])
-    first, again = (estimated(known(seen, [*map(float, range(1000))]), 5) for _ in range(2))
+    cluster = picture(jobs, [node_line("n1", "mixed", 4)])
+    first, again = (wait_of(with_stays(cluster, [*map(float, range(1000))]), 5) for _ in range(2))
     assert 0 <= first.low_s < first.likely_s < 400
     assert first.high_s < 800
     assert first == again
@@ -302,15 +309,15 @@ def test_the_range_is_of_people_who_leave_independently():
 def test_a_stay_is_counted_once_when_it_ends():
     """Whichever picture catches the job on its way out; one that is suspended is still there."""
     states = ("RUNNING", "SUSPENDED", "RUNNING", "COMPLETING", "CANCELLED")
-    seen = [jobs_in(job_line(1, state, node="n1")) for state in states]
-    steps = [len(stays_of(before, after)) for before, after in pairwise(seen)]
+    pictures = [jobs_in(job_line(1, state, node="n1")) for state in states]
+    steps = [len(stays_of(before, after)) for before, after in pairwise(pictures)]
     assert steps == [0, 0, 1, 0]
-    assert len(stays_of(seen[0], {})) == 1
+    assert len(stays_of(pictures[0], {})) == 1
 
 
-def known(seen: ClusterPicture, stays_s: list[float]) -> ClusterPicture:
+def with_stays(cluster: ClusterPicture, stays_s: list[float]) -> ClusterPicture:
     """A picture of a reader that has seen such stays."""
-    return replace(seen, stays_s={"gpu:1g.5gb": stays_s})
+    return replace(cluster, stays_s={"gpu:1g.5gb": stays_s})
 
 
 def test_who_is_still_there_stays_longer_than_those_who_left():
@@ -325,20 +332,20 @@ def test_who_is_still_there_stays_longer_than_those_who_left():
 def test_a_job_on_its_way_out_frees_its_slice_in_a_moment():
     """While it is completing nothing starts on its node, and the estimate is still there."""
     ending = job_line(1, "COMPLETING", start=str(int(NOW) - 60), end=str(int(NOW)), node="n1")
-    seen = picture([ending, job_line(2, "PENDING")], [node_line("n1", "mixed+completing", 0)])
-    found = estimated(seen, 2)
-    assert (found.low_s, found.likely_s) == (0.0, 0.0)
-    assert seen.free(SITE.shapes["1g.5gb"]) == 0
+    cluster = picture([ending, job_line(2, "PENDING")], [node_line("n1", "mixed+completing", 0)])
+    wait = wait_of(cluster, 2)
+    assert (wait.low_s, wait.likely_s) == (0.0, 0.0)
+    assert cluster.free(SITE.shapes["1g.5gb"]) == 0
 
 
 def test_without_an_open_node_nobody_knows():
     """All drained: no estimate, and not a wrong one."""
-    seen = picture([job_line(1, "PENDING")], [node_line("n1", "mixed+drain", 4)])
-    assert estimate(seen, SITE.shapes["1g.5gb"], 1) is None
+    cluster = picture([job_line(1, "PENDING")], [node_line("n1", "mixed+drain", 4)])
+    assert estimate(cluster, SITE.shapes["1g.5gb"], 1) is None
 
 
 @pytest.mark.parametrize(
-    ("nodes", "words"),
+    ("nodes", "problem"),
     [
         ([], "no partition"),
         ([node_line("n1", "idle", 0, up="down")], "closed"),
@@ -347,19 +354,22 @@ def test_without_an_open_node_nobody_knows():
         ([node_line("n1", "idle+drain", 4)], ""),
     ],
 )
-def test_what_can_never_run(nodes: list[str], words: str):
+def test_what_can_never_run(nodes: list[str], problem: str):
     """A partition that is not there or closed, a gres that no node has; drained is not never."""
-    said = picture([], nodes).why_never(SITE.shapes["1g.5gb"])
-    assert words in said
-    assert bool(words) is bool(said)
+    why_never = picture([], nodes).why_never(SITE.shapes["1g.5gb"])
+    assert problem in why_never
+    assert bool(problem) is bool(why_never)
 
 
 def test_reasons_in_words():
     """Waiting for room needs no words, what can never run says so, the unknown is passed on."""
     assert why_it_waits("Priority").message == ""
     assert "being serviced" in why_it_waits("ReqNodeNotAvail,_UnavailableNodes:n1").message
-    for said in ("ReqNodeNotAvail, May be reserved for", "ReqNodeNotAvail,_May_be_reserved_for"):
-        assert "reserved the nodes" in why_it_waits(said).message
+    for reason_shown in (
+        "ReqNodeNotAvail, May be reserved for",
+        "ReqNodeNotAvail,_May_be_reserved_for",
+    ):
+        assert "reserved the nodes" in why_it_waits(reason_shown).message
     limits = ("QOSMaxGRESPerUser", "AssocGrpGRES", "MaxGRESPerAccount", "ReqNodeNotAvail, on QOS1")
     assert [why_it_waits(reason).is_limit for reason in limits] == [True, True, True, False]
     assert all(why_it_waits(reason).never for reason in NEVER)

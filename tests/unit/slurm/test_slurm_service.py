@@ -25,7 +25,7 @@ from miglab_api.leases import (
 )
 from miglab_api.staff import ActionRequest, MessageRequest
 from miglab_api.tickets import TicketState
-from miglab_hub.service.process import rules_of
+from miglab_hub.service.process import access_rules
 from miglab_hub.settings.lab_toml import load
 from miglab_pool.http.access.principal import Principal, PrincipalKind
 from miglab_pool.http.errors import REASONS, DeniedError
@@ -91,13 +91,13 @@ def job(number: int, state: str = "RUNNING", user: str = "ada", **changes: objec
     """A student's job with a slice, which has run for ten minutes of two hours."""
     gres = MappingProxyType({"gpu:1g.5gb": 1})
     is_pending = state == "PENDING"
-    made = SlurmJob(
+    running_job = SlurmJob(
         id=number, state=state, reason="", submitted_at=NOW - 700,
         started_at=None if is_pending else NOW - 600, ends_at=NOW + 6600, priority=1, gres=gres,
         account=ME, nodes="" if is_pending else "n1", partition="lab", name=f"jupyter-{number}",
         tag=Tag("miglab", user, "", "everyone", "1g.5gb", "t"),
     )  # fmt: skip
-    return replace(made, **changes)  # type: ignore[arg-type]
+    return replace(running_job, **changes)  # type: ignore[arg-type]
 
 
 def without_gpu(number: int, **changes: object) -> SlurmJob:
@@ -118,7 +118,7 @@ class ReclaimerLab:
             Submissions(folder / "jobs.sqlite", "miglab"), self.settings.slurm_site, sweeps=False
         )
         self.door = SlurmDoor(self.settings, lambda: self.at)
-        self.reclaimer = Reclaimer(rules_of(self.settings), self.board, clock=lambda: self.at)
+        self.reclaimer = Reclaimer(access_rules(self.settings), self.board, clock=lambda: self.at)
 
     def look(self, *jobs: SlurmJob, after_s: float = 0.0) -> None:
         """A round, on a cluster with these jobs."""
@@ -133,7 +133,7 @@ class ReclaimerLab:
             {"lab": True}, "",
         )  # fmt: skip
         site = self.settings.slurm_site
-        return ClusterPicture(0.0, self.at, site, {one.id: one for one in jobs}, {"n1": node})
+        return ClusterPicture(0.0, self.at, site, {j.id: j for j in jobs}, {"n1": node})
 
     def report(self, number: int, cpu_s: float = 1.0) -> None:
         """A server says that nothing happens on it."""
@@ -141,9 +141,9 @@ class ReclaimerLab:
 
     def lease(self, user: str = "ada") -> LeaseView:
         """Somebody's lease."""
-        found = self.door.leases.of_server(user, "")
-        assert found is not None
-        return found
+        lease = self.door.leases.of_server(user, "")
+        assert lease is not None
+        return lease
 
     def warned(self) -> LeaseWarning:
         """What ada is warned of."""
@@ -180,7 +180,7 @@ def test_an_idle_server_is_warned_and_taken_back_when_another_waits(lab: Reclaim
 
 
 @pytest.mark.parametrize(
-    ("reason", "others", "state", "words"),
+    ("reason", "waiting_users", "state", "message_part"),
     [
         ("QOSMaxJobsPerUserLimit", (), TicketState.OFFERED, "this server ends first"),
         ("AssocMaxJobsLimit", (), TicketState.OFFERED, "A 1g.5gb is free now"),
@@ -190,15 +190,21 @@ def test_an_idle_server_is_warned_and_taken_back_when_another_waits(lab: Reclaim
     ],
 )
 def test_a_slice_that_the_own_server_holds_up_is_offered_first(
-    lab: ReclaimerLab, reason: str, others: tuple[str, ...], state: TicketState, words: str
+    lab: ReclaimerLab,
+    reason: str,
+    waiting_users: tuple[str, ...],
+    state: TicketState,
+    message_part: str,
 ) -> None:
     """With one job a person the server without a GPU must end first; its student decides when."""
-    waits = [job(3 + n, "PENDING", who, reason="Resources") for n, who in enumerate(others)]
+    waits = [
+        job(3 + n, "PENDING", user, reason="Resources") for n, user in enumerate(waiting_users)
+    ]
     lab.look(without_gpu(1), job(2, "PENDING", reason=reason), *waits)
     ticket = lab.door.tickets.server_status("ada", "").ticket
     assert ticket is not None
     assert (ticket.state, ticket.position, ticket.expires_at) == (state, None, None)
-    assert words in ticket.message
+    assert message_part in ticket.message
     lab.look(job(2, "PENDING", reason=reason))  # the server has ended, and Slurm has not looked yet
     after = lab.door.tickets.server_status("ada", "").ticket
     assert after is not None and after.state is TicketState.WAITING
@@ -212,8 +218,8 @@ def test_who_moved_to_the_slice_can_be_ended(lab: ReclaimerLab) -> None:
     lab.look(job(1))
     lab.door.leases.release(1, "user:staff", "The room closes.")
     lab.look(job(1), after_s=60)  # in which the hub has started the server that took the job over
-    (asked,) = lab.door.leases.to_stop()
-    assert (asked.state, asked.attached_at) == (LeaseState.RELEASING, NOW + 60)
+    (to_stop,) = lab.door.leases.to_stop()
+    assert (to_stop.state, to_stop.attached_at) == (LeaseState.RELEASING, NOW + 60)
     lab.look(after_s=3)
     assert lab.door.leases.to_stop() == []
 
@@ -231,9 +237,9 @@ def test_a_silent_server_is_never_idle(lab: ReclaimerLab, reports: bool, after_s
 def test_still_here_counts_so_often(lab: ReclaimerLab) -> None:
     """It ends an idle warning twice, and no more until something runs."""
     lab.look(job(1))
-    for left in (2, 1):
+    for remaining in (2, 1):
         lab.door.leases.warn(1, WarningKind.IDLE, "idle", NOW + 100)
-        assert lab.warned().keepalives_left == left
+        assert lab.warned().keepalives_left == remaining
         lab.door.leases.keepalive(1, "ada")
         assert lab.lease().warning is None
     lab.door.leases.warn(1, WarningKind.IDLE, "idle", NOW + 100)
@@ -245,13 +251,13 @@ def test_still_here_counts_so_often(lab: ReclaimerLab) -> None:
 def test_the_time_limit_is_told_before_it_comes(tmp_path: Path, reclaim: str) -> None:
     """Also where nothing is reclaimed: Slurm ends the job whatever the lab's settings say."""
     lab = ReclaimerLab(tmp_path, reclaim=reclaim)
-    one = job(1, ends_at=NOW + 500)
-    lab.look(one)
+    ending_job = job(1, ends_at=NOW + 500)
+    lab.look(ending_job)
     assert lab.lease().warning is None
-    lab.look(one, after_s=400)
+    lab.look(ending_job, after_s=400)
     warning = lab.warned()
-    told = (warning.kind, warning.reason, warning.reclaim_at)
-    assert told == (WarningKind.TIME, AT_LIMIT, NOW + 500)
+    announced = (warning.kind, warning.reason, warning.reclaim_at)
+    assert announced == (WarningKind.TIME, AT_LIMIT, NOW + 500)
 
 
 def test_an_end_that_moved_is_told_at_once_with_its_reason(lab: ReclaimerLab) -> None:
@@ -270,8 +276,8 @@ def test_report_only_takes_nothing_back(tmp_path: Path) -> None:
     for _ in range(4):
         lab.report(1)
         lab.look(*jobs, after_s=30)
-    (said,) = lab.reclaimer.explain(lab.door)
-    assert said.decision == "warn" and not said.is_acted_on
+    (explanation,) = lab.reclaimer.explain(lab.door)
+    assert explanation.decision == "warn" and not explanation.is_acted_on
     assert lab.lease().warning is None
 
 
@@ -390,9 +396,9 @@ async def test_the_hub_believes_the_reclaimer_of_its_own_server_alone(
 def test_the_job_that_is_named_is_the_one_that_is_cancelled(lab: ReclaimerLab) -> None:
     """Of two that wait for one server, not whichever comes first; and never the server itself."""
     other = Tag("miglab", "ada", "", "vision", "1g.5gb", "v")
-    named = job(3, "PENDING", tag=other)
-    lab.look(job(1), job(2, "PENDING"), named)
-    assert lab.door.tickets.cancel_job(named, "").id == 3
+    named_job = job(3, "PENDING", tag=other)
+    lab.look(job(1), job(2, "PENDING"), named_job)
+    assert lab.door.tickets.cancel_job(named_job, "").id == 3
     (command,) = lab.door.leases.take_commands()
     assert command.words == ("scancel", "--name=jupyter-3", f"--user={ME}", "3")
     with pytest.raises(Refused, match="waits for nothing"):
@@ -420,11 +426,11 @@ def test_only_an_operator_extends(tmp_path: Path, lab: ReclaimerLab) -> None:
 
 
 @pytest.mark.parametrize(
-    ("shown", "is_extended"),
+    ("shown_fields", "is_extended"),
     [({}, True), ({"SubmitTime": f"{NOW:.0f}"}, False), ({"UserName": "carl"}, False)],
 )
 async def test_a_job_that_a_plugin_renamed_is_extended_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shown: dict[str, str], is_extended: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shown_fields: dict[str, str], is_extended: bool
 ) -> None:
     """By its number, as its name may be all jobs' of the account; and if the number is still its.
 
@@ -433,7 +439,7 @@ async def test_a_job_that_a_plugin_renamed_is_extended_alone(
     lab = ReclaimerLab(tmp_path, slurm="operator = true")
     renamed = job(7, name="course", cluster="faux")
     values = {"JobID": "7", "State": "RUNNING", "SubmitTime": f"{renamed.submitted_at:.0f}",
-              "UserName": ME, "Name": "course", "Cluster": "faux"} | shown  # fmt: skip
+              "UserName": ME, "Name": "course", "Cluster": "faux"} | shown_fields  # fmt: skip
     monkeypatch.setenv("MIGLAB_SLURM_PATH", str(tmp_path))
     programs = {"squeue": SHOWS_A_JOB.format(values=values), "scontrol": NOTES_ITS_ARGUMENTS}
     for name, text in programs.items():
@@ -471,20 +477,20 @@ async def test_what_slurm_refuses_is_told_in_its_words(
 def test_the_end_without_a_gpu_is_a_message(lab: ReclaimerLab) -> None:
     """A server without a lease cannot be warned; its student still reads when Slurm ends it."""
     lab.look(without_gpu(1, ends_at=NOW + 100))
-    (said,) = lab.door.staff.messages_for("ada", "", ["everyone"])
-    assert (said.by, said.until) == ("Slurm", NOW + 100)
+    (message,) = lab.door.staff.messages_for("ada", "", ["everyone"])
+    assert (message.by, message.until) == ("Slurm", NOW + 100)
     lab.door.staff.send(MessageRequest(to_course="vision", text="x"), "person:ina")
     lab.door.staff.send(MessageRequest(to_user="ada", text="y"), "person:ina")
-    assert [one.text for one in lab.door.staff.messages_for("ada", "", ["everyone"])][1:] == ["y"]
+    assert [m.text for m in lab.door.staff.messages_for("ada", "", ["everyone"])][1:] == ["y"]
 
 
 def test_usage_is_kept_where_slurm_keeps_none(lab: ReclaimerLab) -> None:
     """A row a stay; hours by course."""
     lab.look(job(1))
     (over,) = lab.door.leases.update(lab.picture())
-    kept = lab.reader.submissions
-    kept.note(over.stay(over.job.tag, NOW + 3000))
-    (stay,) = kept.stays()
+    submissions = lab.reader.submissions
+    submissions.note(over.stay(over.job.tag, NOW + 3000))
+    (stay,) = submissions.stays()
     assert stay == Stay(1, "ada", "", "everyone", "1g.5gb", "gpu:1g.5gb:1", NOW - 600, NOW + 3000)
     rows = by_course([("a", 3600.0), ("b", 1800.0), ("b", 3600.0)])
     assert [(row.course, row.servers, row.hours) for row in rows] == [("b", 2, 1.5), ("a", 1, 1.0)]

@@ -21,15 +21,15 @@ def submissions(tmp_path: Path) -> Submissions:
 
 def job(number: int, name: str, **changes: object) -> SlurmJob:
     """A job of ada's account."""
-    made = SlurmJob(
+    submitted_job = SlurmJob(
         id=number, state="RUNNING", reason="", submitted_at=NOW + 1, started_at=NOW + 2,
         ends_at=None, priority=1, gres={}, account="ada", nodes="n1", partition="lab",
         cluster="faux", name=name,
     )  # fmt: skip
-    return replace(made, **changes)  # type: ignore[arg-type]
+    return replace(submitted_job, **changes)  # type: ignore[arg-type]
 
 
-def own(submissions: Submissions, *jobs: SlurmJob, at: float = NOW) -> dict[int, str]:
+def own_jobs(submissions: Submissions, *jobs: SlurmJob, at: float = NOW) -> dict[int, str]:
     """The states of the jobs that are the lab's, after a picture of these."""
     listed = {job.id: job for job in jobs}
     submissions.adopt(listed, at)
@@ -43,7 +43,7 @@ def test_a_job_is_found_by_whoever_comes_after_a_hub_that_died(
     """Between `sbatch` and its answer as well: the row with the signed name was there before."""
     name = submissions.intend(TAG, "ada", NOW).name
     again = Submissions(tmp_path / "jobs.sqlite", "miglab")
-    assert own(again, job(7, name)) == {7: "RUNNING"}
+    assert own_jobs(again, job(7, name)) == {7: "RUNNING"}
     submission = again.find("t1")
     assert submission is not None and (submission.job, submission.account) == (7, "ada")
     assert (tmp_path / "jobs.sqlite").stat().st_mode & 0o777 == 0o600
@@ -53,17 +53,17 @@ def test_the_number_that_sbatch_printed_is_believed(submissions: Submissions) ->
     """Where a plugin of the site changes names and comments, and before Slurm lists the job."""
     submissions.intend(TAG, "ada", NOW)
     submissions.told("t1", 7)
-    assert own(submissions) == {7: NOT_SHOWN}
-    assert own(submissions, job(7, "renamed")) == {7: "RUNNING"}
-    assert own(submissions, job(7, "renamed", submitted_at=NOW + 2)) == {}
+    assert own_jobs(submissions) == {7: NOT_SHOWN}
+    assert own_jobs(submissions, job(7, "renamed")) == {7: "RUNNING"}
+    assert own_jobs(submissions, job(7, "renamed", submitted_at=NOW + 2)) == {}
 
 
 def test_a_name_is_believed_once(submissions: Submissions) -> None:
     """A copy is nobody's, when the first is gone too; and is told as another of the same start."""
     name = submissions.intend(TAG, "ada", NOW).name
     first, copy = job(7, name), job(8, name)
-    assert own(submissions, copy, first) == {7: "RUNNING"}
-    assert own(submissions, copy) == {7: NOT_SHOWN}
+    assert own_jobs(submissions, copy, first) == {7: "RUNNING"}
+    assert own_jobs(submissions, copy) == {7: NOT_SHOWN}
     assert [(row.job, twin.id) for row, twin in submissions.twins({8: copy, 7: first})] == [(7, 8)]
     assert submissions.twins({8: replace(copy, account="mallory"), 7: first}) == []
 
@@ -76,9 +76,9 @@ def test_what_is_not_adopted(submissions: Submissions, changes: dict[str, object
     """Another account's, one from before the intent, and one without the signature or number."""
     name = submissions.intend(TAG, "ada", NOW).name
     stranger = replace(job(7, name), **changes)  # type: ignore[arg-type]
-    assert own(submissions, stranger) == {}
+    assert own_jobs(submissions, stranger) == {}
     submissions.told("t1", 8)
-    assert own(submissions, stranger) == {8: NOT_SHOWN}
+    assert own_jobs(submissions, stranger) == {8: NOT_SHOWN}
 
 
 def test_a_signature_is_for_one_account_and_one_tag(submissions: Submissions) -> None:
@@ -98,11 +98,11 @@ def test_a_signature_is_for_one_account_and_one_tag(submissions: Submissions) ->
 def test_a_number_that_comes_again_is_another_job(submissions: Submissions) -> None:
     """By its submit time and cluster; a requeue sets the time anew, and says so under the name."""
     name = submissions.intend(TAG, "ada", NOW).name
-    assert own(submissions, job(7, name)) == {7: "RUNNING"}
+    assert own_jobs(submissions, job(7, name)) == {7: "RUNNING"}
     later = NOW + 99
-    assert own(submissions, job(7, "other", submitted_at=later, restarts=1)) == {}
-    assert own(submissions, job(7, name, cluster="another")) == {}
-    assert own(submissions, job(7, name, submitted_at=later, restarts=1)) == {7: "RUNNING"}
+    assert own_jobs(submissions, job(7, "other", submitted_at=later, restarts=1)) == {}
+    assert own_jobs(submissions, job(7, name, cluster="another")) == {}
+    assert own_jobs(submissions, job(7, name, submitted_at=later, restarts=1)) == {7: "RUNNING"}
 
 
 def test_a_number_is_the_latest_jobs(submissions: Submissions) -> None:
@@ -111,7 +111,7 @@ def test_a_number_is_the_latest_jobs(submissions: Submissions) -> None:
     submissions.told("t1", 7)
     other = submissions.intend(replace(TAG, user="bo", ticket="t2"), "bo", NOW + 5)
     given_again = job(7, other.name, account="bo", submitted_at=NOW + 6)
-    assert own(submissions, given_again) == {}
+    assert own_jobs(submissions, given_again) == {}
     tag = submissions.recognised({7: given_again})[7].tag
     assert tag is not None and tag.user == "bo"
 
@@ -129,7 +129,7 @@ def test_what_was_wished_and_what_is_known_outlive_the_hub(
 ) -> None:
     """That a job was given up, that Slurm has taken the order, and how it ended."""
     name = submissions.intend(TAG, "ada", NOW).name
-    own(submissions, job(7, name))
+    own_jobs(submissions, job(7, name))
     submissions.give_up("t1")
     submissions.cancelled("t1")
     (row,) = Submissions(tmp_path / "jobs.sqlite", "miglab").unsettled()
@@ -137,7 +137,7 @@ def test_what_was_wished_and_what_is_known_outlive_the_hub(
     assert row.is_cancelled
     assert submissions.of_server("ada", "") == []
     submissions.ended("t1", "TIMEOUT")
-    assert own(submissions) == {7: "TIMEOUT"}
+    assert own_jobs(submissions) == {7: "TIMEOUT"}
     assert submissions.unsettled() == []
 
 
@@ -147,9 +147,9 @@ def test_another_lab_of_the_name_tells_and_does_nothing(
     """The same holds of a lab that has lost its file."""
     submission = submissions.intend(TAG, "ada", NOW)
     claimed = job(7, submission.name, comment=submissions.comment_of(submission))
-    another = Submissions(tmp_path / "another.sqlite", "miglab")
-    assert own(another, claimed) == {}
-    assert another.rows() == []
+    other_lab = Submissions(tmp_path / "another.sqlite", "miglab")
+    assert own_jobs(other_lab, claimed) == {}
+    assert other_lab.rows() == []
     assert "7 (ada)" in told_of("miglab", [claimed])
     assert told_of("another", [claimed]) == ""
 
@@ -157,10 +157,10 @@ def test_another_lab_of_the_name_tells_and_does_nothing(
 def test_what_is_over_is_not_kept(submissions: Submissions) -> None:
     """A day after the intent, and not while it may be alive; what Slurm refused goes at once."""
     running = job(7, submissions.intend(TAG, "ada", NOW).name)
-    assert own(submissions, running, at=NOW + 2 * KEPT_S) == {7: "RUNNING"}
-    assert own(submissions, at=NOW + 2 * KEPT_S) == {7: NOT_SHOWN}
+    assert own_jobs(submissions, running, at=NOW + 2 * KEPT_S) == {7: "RUNNING"}
+    assert own_jobs(submissions, at=NOW + 2 * KEPT_S) == {7: NOT_SHOWN}
     submissions.ended("t1", "COMPLETED")
-    own(submissions, at=NOW + 2 * KEPT_S)
+    own_jobs(submissions, at=NOW + 2 * KEPT_S)
     assert submissions.of_user("ada") == []
     submissions.intend(TAG, "ada", NOW)
     submissions.withdraw("t1")

@@ -105,8 +105,8 @@ async def test_a_denial_begins_anew_when_the_job_is_shown_again(lab: LabWithAJob
 
 async def test_another_job_of_its_number_is_not_it(lab: LabWithAJob) -> None:
     """Not one of the same account either."""
-    another = replace(lab.job, submitted_at=NOW + 50, name="bash")
-    assert await lab.ends_as(another, after_s=2 * UNKNOWN_S) == "LOST"
+    other_job = replace(lab.job, submitted_at=NOW + 50, name="bash")
+    assert await lab.ends_as(other_job, after_s=2 * UNKNOWN_S) == "LOST"
 
 
 async def test_nobody_is_asked_as_while_all_is_shown(lab: LabWithAJob) -> None:

@@ -44,12 +44,18 @@ def accounts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pwd, "getpwuid", by_uid)
     monkeypatch.setattr(grp, "getgrnam", group_called)
     monkeypatch.setattr(
-        os, "getgrouplist", lambda name, _: [groups[g] for g, who in MEMBERS.items() if name in who]
+        os,
+        "getgrouplist",
+        lambda name, _: [groups[g] for g, members in MEMBERS.items() if name in members],
     )
 
 
-def site(**more: Any) -> SlurmSite:
-    table = {"unix_group": "students", "unix_accounts": {"ina@lab": "ina", "evil": "root"}, **more}
+def site(**settings: Any) -> SlurmSite:
+    table = {
+        "unix_group": "students",
+        "unix_accounts": {"ina@lab": "ina", "evil": "root"},
+        **settings,
+    }
     return SlurmSite(**table)
 
 
@@ -77,7 +83,7 @@ def test_a_group_may_be_called_as_a_directory_calls_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "why"),
+    ("name", "cause"),
     [
         ("root", "uid 0"), ("evil", "uid 0"), ("daemon", "uid 1"), ("ina", "group students"),
         ("toor", "uid 0"), ("#0", "pass for"), ("-s", "pass for"), ("ADA", "no Unix account"),
@@ -85,11 +91,11 @@ def test_a_group_may_be_called_as_a_directory_calls_it() -> None:
         ("ada\0", "no Unix account"), ("zoe", "no Unix account"),
     ],
 )  # fmt: skip
-def test_who_runs_nothing(name: str, why: str) -> None:
+def test_who_runs_nothing(name: str, cause: str) -> None:
     """System accounts by any name, those outside the group, uids, options, and no names at all."""
     with pytest.raises(NoAccountError) as refused:
         account_of(site(), name)
-    assert why in refused.value.why
+    assert cause in refused.value.why
     assert refused.value.reason == "account-refused"
 
 

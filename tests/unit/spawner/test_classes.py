@@ -13,7 +13,7 @@ from miglab_api.scopes import LEASE_SCOPE
 from miglab_slurm.spawner import MIGSlurmSpawner
 from miglab_spawner.docker import MIGDockerSpawner
 from miglab_spawner.local import GatedProcessSpawner, MIGLocalSpawner, folder_name
-from miglab_spawner.mixin import with_lease_scope
+from miglab_spawner.token_scopes import with_lease_scope
 
 OURS = [
     (MIGDockerSpawner, DockerSpawner),
@@ -25,24 +25,26 @@ OURS = [
 def own_traits() -> set[str]:
     """The settings that are ours, of both classes."""
     names: set[str] = set()
-    for ours, base in OURS:
-        names |= set(ours.class_trait_names(config=True)) - set(base.class_trait_names())
+    for own_class, base in OURS:
+        names |= set(own_class.class_trait_names(config=True)) - set(base.class_trait_names())
     return names
 
 
 @pytest.mark.parametrize("name", sorted(own_traits()))
 def test_every_trait_has_help(name: str):
     """A setting without a word about it is no setting."""
-    classes = [ours for ours, _ in OURS if name in ours.class_trait_names()]
-    assert all(ours.class_traits()[name].help for ours in classes)
+    classes = [own_class for own_class, _ in OURS if name in own_class.class_trait_names()]
+    assert all(own_class.class_traits()[name].help for own_class in classes)
 
 
 def test_the_entry_points_lead_to_the_classes():
     """``mig-docker``, ``mig-local`` and ``mig-slurm`` can be named in a hub's configuration."""
-    found = {each.name: each for each in entry_points(group="jupyterhub.spawners")}
-    assert found["mig-docker"].load() is MIGDockerSpawner
-    assert found["mig-local"].load() is MIGLocalSpawner
-    assert found["mig-slurm"].load() is MIGSlurmSpawner
+    entry_point_by_name = {
+        entry_point.name: entry_point for entry_point in entry_points(group="jupyterhub.spawners")
+    }
+    assert entry_point_by_name["mig-docker"].load() is MIGDockerSpawner
+    assert entry_point_by_name["mig-local"].load() is MIGLocalSpawner
+    assert entry_point_by_name["mig-slurm"].load() is MIGSlurmSpawner
 
 
 def test_trap_5_a_slow_docker_call_holds_up_nobody(monkeypatch: pytest.MonkeyPatch):
@@ -79,7 +81,7 @@ def test_names_never_share_a_home():
 def test_a_hub_without_the_scope_gets_the_sites_own(monkeypatch: pytest.MonkeyPatch, theirs: Any):
     """An unknown scope would break every start: it is added only where it is defined."""
     with_scope = with_lease_scope(theirs)
-    monkeypatch.setattr("miglab_spawner.mixin.scope_definitions", {})
+    monkeypatch.setattr("miglab_spawner.token_scopes.scope_definitions", {})
     assert with_scope(None) == ["read:users!user"]
-    monkeypatch.setattr("miglab_spawner.mixin.scope_definitions", {LEASE_SCOPE: {}})
+    monkeypatch.setattr("miglab_spawner.token_scopes.scope_definitions", {LEASE_SCOPE: {}})
     assert with_scope(None) == ["read:users!user", f"{LEASE_SCOPE}!server"]

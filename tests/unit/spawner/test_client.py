@@ -27,10 +27,10 @@ class FakeNetwork:
     """Answers each request with the next of what it was given, the last one again and again."""
 
     def __init__(self, *answers: httpx.Response | type[httpx.TransportError]) -> None:
-        self.answers, self.seen = list(answers), list[httpx.Request]()
+        self.answers, self.requests = list(answers), list[httpx.Request]()
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
-        self.seen.append(request)
+        self.requests.append(request)
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, httpx.Response):
             return answer
@@ -56,19 +56,19 @@ async def test_a_call_carries_the_secret(pool):
     """The file's content without its line end; and the time-out of an attend covers its wait."""
     network = FakeNetwork(httpx.Response(201, json=TICKET))
     assert (await pool(network).request(ASK)).id == 4
-    (asked,) = network.seen
-    assert asked.headers["Authorization"] == "Bearer s3cret"
-    assert str(asked.url) == "http://pool/services/pool/api/tickets"
+    (sent_request,) = network.requests
+    assert sent_request.headers["Authorization"] == "Bearer s3cret"
+    assert str(sent_request.url) == "http://pool/services/pool/api/tickets"
     await pool(network).attend(4, wait_s=20)
-    assert network.seen[1].extensions["timeout"]["read"] > 20
-    assert network.seen[1].url.params["wait_s"] == "20"
+    assert network.requests[1].extensions["timeout"]["read"] > 20
+    assert network.requests[1].url.params["wait_s"] == "20"
 
 
 REFUSED = {"reason": "queue-full", "message": "200 wait already."}
 
 
 @pytest.mark.parametrize(
-    ("answers", "error", "words", "attempts"),
+    ("answers", "error", "message", "attempts"),
     [
         ([httpx.ConnectError, httpx.ConnectError, httpx.Response(200, json=TICKET)], None, "", 3),
         ([httpx.ConnectError], BackendUnreachable, "no pool service at", 4),
@@ -80,12 +80,12 @@ REFUSED = {"reason": "queue-full", "message": "200 wait already."}
         ([httpx.Response(502, text="<html>")], BackendUnreachable, ".", 1),
     ],
 )
-async def test_what_comes_of_a_call(pool, answers, error, words, attempts):
+async def test_what_comes_of_a_call(pool, answers, error, message, attempts):
     """Connecting is tried again, and nothing that was sent; what is no answer is told apart."""
     network = FakeNetwork(*answers)
-    with pytest.raises(error, match=words) if error else nullcontext() as failed:
+    with pytest.raises(error, match=message) if error else nullcontext() as failed:
         assert (await pool(network).request(ASK)).id == 4
-    assert len(network.seen) == attempts
+    assert len(network.requests) == attempts
     if error is RefusedByBackend:
         assert (failed.value.reason, failed.value.status) == ("queue-full", 429)
 

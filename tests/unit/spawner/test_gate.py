@@ -10,11 +10,11 @@ from miglab_spawner import gate
 SHOW_PID = [sys.executable, "-S", "-c", "import os; print(os.getpid())"]
 
 
-def behind_gate(told: bytes, command: list[str]) -> tuple[int, int, str]:
+def behind_gate(pipe_bytes: bytes, command: list[str]) -> tuple[int, int, str]:
     """Pid, exit status and output of a command behind the gate."""
     gated = [sys.executable, "-I", "-S", str(gate.__file__), *command]
     with subprocess.Popen(gated, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        printed, _ = process.communicate(told)
+        printed, _ = process.communicate(pipe_bytes)
     return process.pid, process.returncode, printed.decode().strip()
 
 
@@ -24,10 +24,10 @@ def test_the_process_becomes_the_command():
     assert (code, printed) == (0, str(pid))
 
 
-@pytest.mark.parametrize("told", [b"", b"g", b"no\n", b"GO\n"])
-def test_without_a_go_nothing_runs(told: bytes):
+@pytest.mark.parametrize("pipe_bytes", [b"", b"g", b"no\n", b"GO\n"])
+def test_without_a_go_nothing_runs(pipe_bytes: bytes):
     """A pipe that closes, or says anything else, ends the process."""
-    _, code, printed = behind_gate(told, SHOW_PID)
+    _, code, printed = behind_gate(pipe_bytes, SHOW_PID)
     assert (code, printed) == (gate.NOT_TOLD, "")
 
 

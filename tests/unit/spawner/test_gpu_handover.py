@@ -9,9 +9,9 @@ from docker.errors import APIError
 from requests import Response
 from tests.unit.pool.http.fakes import lease_view, slice_view
 
-from miglab_api.engine import driver_for
+from miglab_api.engine import gpu_driver_name
 from miglab_spawner.containers import gpu_handover
-from miglab_spawner.containers.gpu_handover import check_container, look_thread, visible_uuids
+from miglab_spawner.containers.gpu_handover import check_container, listing_thread, visible_uuids
 from miglab_spawner.refusals import REASONS
 from miglab_spawner.slices_missing import SlicesMissing, check_lease
 
@@ -38,7 +38,7 @@ NEXT = "GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-b)\n"
 )
 def test_the_hook_is_named_as_the_engine_knows_it(engine: str, driver: str) -> None:
     """From 29.2 on ``nvidia`` means CDI first; before that nobody knows the hook's other name."""
-    assert driver_for(engine) == driver
+    assert gpu_driver_name(engine) == driver
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_a_lease_of_which_a_uuid_is_missing_is_refused() -> None:
 @pytest.mark.parametrize("reason", [name for name in REASONS if name.startswith("slice-")])
 def test_every_missing_slice_is_told_in_words(reason: str) -> None:
     """What happened, and what to do; the details are the operator's."""
-    message = SlicesMissing(reason, "GPU-a").words("Your server was not started")
+    message = SlicesMissing(reason, "GPU-a").message_for("Your server was not started")
     assert message.startswith("Your server was not started, because ")
     assert "Try again" in message and "GPU-a" not in message
 
@@ -95,10 +95,10 @@ class SilentEngine:
 
 def test_a_look_that_hangs_ends_and_leaves_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """The deadline ends the connection, so that the thread which reads it goes on."""
-    monkeypatch.setattr(gpu_handover, "LOOK_S", 0.1)
+    monkeypatch.setattr(gpu_handover, "LISTING_TIMEOUT_S", 0.1)
     engine = SilentEngine()
     with closing(engine.container_end):
-        with look_thread() as thread:
+        with listing_thread() as thread:
             look = thread.submit(check_container, engine, "ada", ("MIG-1",))
         with pytest.raises(SlicesMissing, match="no answer within") as refusal:
             look.result(timeout=60)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from miglab_spawner.containers.home_volume import home_of
-from miglab_spawner.home_size import GIB, KIB, HomeUse, measured, too_large, use_of
+from miglab_spawner.containers.home_volume import home_directory
+from miglab_spawner.home_size import GIB, KIB, HomeUse, measure_folder, parse_use, size_problem
 
 LARGEST = (("data", 9 * GIB), (".cache", 2 * GIB), ("a", GIB))
 HOW = (
@@ -34,10 +34,10 @@ SAID = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("use", "gib", "said"), SAID)
-def test_the_owner_reads_what_to_delete(use: HomeUse, gib: int, said: str) -> None:
+@pytest.mark.parametrize(("use", "gib", "message"), SAID)
+def test_the_owner_reads_what_to_delete(use: HomeUse, gib: int, message: str) -> None:
     """The largest first; of many files where to look; up to the limit or unknown, nothing."""
-    assert too_large(use, gib) == said
+    assert size_problem(use, gib) == message
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_the_owner_reads_what_to_delete(use: HomeUse, gib: int, said: str) -> No
 )  # fmt: skip
 def test_what_the_container_prints(printed: str, use: HomeUse | None) -> None:
     """Files and KiB, then the largest, of any name; nothing where it was ended before that."""
-    assert use_of(printed) == use
+    assert parse_use(printed) == use
 
 
 def test_a_folder_is_measured_and_no_link_followed(tmp_path: Path) -> None:
@@ -66,18 +66,18 @@ def test_a_folder_is_measured_and_no_link_followed(tmp_path: Path) -> None:
     (home / "link").symlink_to(outside)
     (home / "data" / "loop").symlink_to(home)
     os.mkfifo(home / "pipe")
-    use = measured(home, 1)
+    use = measure_folder(home, 1)
     assert use.files == 6
     assert use.largest[0][0] == "data"
     assert 300_000 <= use.largest[0][1] <= use.size < 400_000
-    assert measured(tmp_path / "nowhere", 1) == HomeUse()
+    assert measure_folder(tmp_path / "nowhere", 1) == HomeUse()
 
 
 def test_counting_a_folder_ends_where_there_is_too_much(tmp_path: Path) -> None:
     """At the first file that is too many."""
     for number in range(100):
         (tmp_path / str(number)).touch()
-    assert measured(tmp_path, 64 / 65_536).files == 65
+    assert measure_folder(tmp_path, 64 / 65_536).files == 65
 
 
 JUPYTERS = {"Env": ["PATH=/bin", "HOME=/home/jovyan"], "WorkingDir": "/home/jovyan/work"}
@@ -101,4 +101,4 @@ JUPYTERS = {"Env": ["PATH=/bin", "HOME=/home/jovyan"], "WorkingDir": "/home/jovy
 )
 def test_where_the_home_is(image: dict[str, object], env: dict[str, str], home: str) -> None:
     """HOME, the site's before the image's; else the working directory if it lies under /home."""
-    assert home_of(image, env) == home
+    assert home_directory(image, env) == home

@@ -43,13 +43,13 @@ async def closed() -> AsyncIterator[None]:
 async def server(answering: Answering) -> AsyncIterator[str]:
     """A server that treats each connection so; its address."""
 
-    async def one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def answer_and_close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             await answering(reader, writer)
         finally:
             writer.close()
 
-    listener = await asyncio.start_server(one, "127.0.0.1", 0)
+    listener = await asyncio.start_server(answer_and_close, "127.0.0.1", 0)
     try:
         yield f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}/api"
     finally:
@@ -60,36 +60,36 @@ async def hangs_up(*_: object) -> None:
     """Answer nothing: the connection is closed at once."""
 
 
-def asking(url: str, **what: object) -> backends.PoolRequest:
-    return backends.PoolRequest("POST", url, {"Authorization": "Bearer s"}, 30, **what)
+def request_to(url: str, **options: object) -> backends.PoolRequest:
+    return backends.PoolRequest("POST", url, {"Authorization": "Bearer s"}, 30, **options)
 
 
 async def test_a_request_arrives_whole():
     """Line, parameters, headers and body; its answer comes back with status and content."""
-    heard: list[bytes] = []
+    received: list[bytes] = []
 
     async def answering(reader, writer):
-        heard.append(await reader.readuntil(b"\r\n\r\n") + await reader.readexactly(9))
+        received.append(await reader.readuntil(b"\r\n\r\n") + await reader.readexactly(9))
         writer.write(OK)
         await writer.drain()
 
     body = json.dumps({"a": "ö"}, ensure_ascii=False).encode()[:9]
     async with server(answering) as url:
         params = (("user", "ada b"), ("course", "x"), ("course", "y"))
-        answer = await backends.send_request(asking(url, params=params, body=body))
+        answer = await backends.send_request(request_to(url, params=params, body=body))
     assert answer == backends.PoolAnswer(201, b"{}", "Created")
-    assert heard[0].startswith(b"POST /api?user=ada+b&course=x&course=y HTTP/1.1\r\n")
-    assert b"Authorization: Bearer s\r\n" in heard[0]
-    assert heard[0].endswith(body)
+    assert received[0].startswith(b"POST /api?user=ada+b&course=x&course=y HTTP/1.1\r\n")
+    assert b"Authorization: Bearer s\r\n" in received[0]
+    assert received[0].endswith(body)
 
 
 async def test_nobody_there_is_told_from_no_answer():
     """Only what was never sent may be sent again."""
     async with server(hangs_up) as url:
         with pytest.raises(backends.NoAnswer):
-            await backends.send_request(asking(url))
+            await backends.send_request(request_to(url))
     with pytest.raises(backends.NotConnected):
-        await backends.send_request(asking(url))
+        await backends.send_request(request_to(url))
 
 
 async def test_a_silent_pool_is_not_waited_for_beyond_the_time_limit():
@@ -107,5 +107,5 @@ async def test_a_silent_pool_is_not_waited_for_beyond_the_time_limit():
 
 def test_a_hub_that_ends_says_nothing_of_open_connections():
     """JupyterHub ends its loop without asking the spawners; the hub's log stays clean."""
-    done = subprocess.run([sys.executable, "-c", ENDS], capture_output=True, text=True)
-    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "200", "")
+    process = subprocess.run([sys.executable, "-c", ENDS], capture_output=True, text=True)
+    assert (process.returncode, process.stdout.strip(), process.stderr) == (0, "200", "")

@@ -33,7 +33,7 @@ class EngineWithoutContainers:
 
 def test_a_shared_network_is_no_servers_whatever_its_name() -> None:
     """A site may have shared ``miglab-net`` before each server got a network of its own."""
-    shared, own = {LAB_LABEL: "lab"}, ServerLabels("lab", "ada", "").written()
-    engine = EngineWithoutContainers({"miglab-net": shared, "lab-ada-net": own})
+    shared, of_server = {LAB_LABEL: "lab"}, ServerLabels("lab", "ada", "").as_labels()
+    engine = EngineWithoutContainers({"miglab-net": shared, "lab-ada-net": of_server})
     assert networks.remove_unused(engine, "lab") == ["lab-ada-net"]
     assert list(engine.networks_there) == ["miglab-net"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from miglab_spawner import notebooks_copy
-from miglab_spawner.notebooks_copy import MANIFEST, Copied, copy_new
+from miglab_spawner.notebooks_copy import MANIFEST, CopyResult, copy_new
 
 
 @pytest.fixture
@@ -29,38 +29,43 @@ def home(tmp_path: Path) -> Path:
 def test_new_notebooks_come_once(source: Path, home: Path):
     """An empty home gets every notebook, in its folder; a second start writes nothing."""
     copied = copy_new(source, home)
-    assert copied == Copied(new=("first.ipynb", "more/zweites Heft ü.ipynb"))
+    assert copied == CopyResult(new=("first.ipynb", "more/zweites Heft ü.ipynb"))
     assert (home / "more" / "zweites Heft ü.ipynb").read_text() == "second, version 1"
     before = {path: path.stat().st_mtime_ns for path in home.rglob("*")}
-    assert copy_new(source, home) == Copied()
+    assert copy_new(source, home) == CopyResult()
     assert {path: path.stat().st_mtime_ns for path in home.rglob("*")} == before
 
 
 @pytest.mark.parametrize(
-    ("delivered", "mine", "copied", "left"),
+    ("delivered", "student_text", "copied", "expected"),
     [
-        (True, "first, version 1", Copied(updated=("first.ipynb",)), "first, version 2"),
-        (True, "my answer", Copied(kept=("first.ipynb",)), "my answer"),
-        (True, None, Copied(new=("first.ipynb",)), "first, version 2"),
-        (False, "mine before", Copied(("more/zweites Heft ü.ipynb",), (), ("first.ipynb",)),
+        (True, "first, version 1", CopyResult(updated=("first.ipynb",)), "first, version 2"),
+        (True, "my answer", CopyResult(preserved=("first.ipynb",)), "my answer"),
+        (True, None, CopyResult(new=("first.ipynb",)), "first, version 2"),
+        (False, "mine before", CopyResult(("more/zweites Heft ü.ipynb",), (), ("first.ipynb",)),
          "mine before"),
     ],
     ids=["as delivered", "edited", "deleted to get a fresh one", "another of that name"],
 )  # fmt: skip
 def test_what_comes_of_a_notebook(
-    source: Path, home: Path, delivered: bool, mine: str | None, copied: Copied, left: str
+    source: Path,
+    home: Path,
+    delivered: bool,
+    student_text: str | None,
+    copied: CopyResult,
+    expected: str,
 ):
     """A newer version replaces what was delivered, and never what the student wrote."""
     if delivered:
         copy_new(source, home)
     home.mkdir(parents=True, exist_ok=True)
     notebook = home / "first.ipynb"
-    notebook.unlink(missing_ok=True) if mine is None else notebook.write_text(mine)
+    notebook.unlink(missing_ok=True) if student_text is None else notebook.write_text(student_text)
     (source / "first.ipynb").write_text("first, version 2")
     assert copy_new(source, home) == copied
-    assert notebook.read_text() == left
+    assert notebook.read_text() == expected
     (source / "first.ipynb").write_text("first, version 3")
-    assert copy_new(source, home).kept == copied.kept, "also by every later version"
+    assert copy_new(source, home).preserved == copied.preserved, "also by every later version"
 
 
 def test_a_link_is_not_written_through(source: Path, home: Path, tmp_path: Path):
@@ -71,7 +76,7 @@ def test_a_link_is_not_written_through(source: Path, home: Path, tmp_path: Path)
     (home / "first.ipynb").unlink()
     (home / "first.ipynb").symlink_to(elsewhere)
     (source / "first.ipynb").write_text("first, version 2")
-    assert copy_new(source, home).kept == ("first.ipynb",)
+    assert copy_new(source, home).preserved == ("first.ipynb",)
     assert elsewhere.read_text() == "first, version 1"
 
 
@@ -84,7 +89,7 @@ def test_no_folder_is_written_through_a_link(source: Path, home: Path, linked: s
     link = home.parent / linked
     link.parent.mkdir(exist_ok=True)
     link.symlink_to(elsewhere)
-    assert "more/zweites Heft ü.ipynb" in copy_new(source, home).kept
+    assert "more/zweites Heft ü.ipynb" in copy_new(source, home).preserved
     assert not list(elsewhere.iterdir())
 
 
@@ -94,7 +99,7 @@ def test_a_damaged_manifest_overwrites_nothing(source: Path, home: Path, manifes
     copy_new(source, home)
     (home / MANIFEST).write_text(manifest)
     (source / "first.ipynb").write_text("first, version 2")
-    assert copy_new(source, home).kept == ("first.ipynb",)
+    assert copy_new(source, home).preserved == ("first.ipynb",)
 
 
 def test_an_interruption_is_made_good(source: Path, home: Path, monkeypatch: pytest.MonkeyPatch):
@@ -103,9 +108,9 @@ def test_an_interruption_is_made_good(source: Path, home: Path, monkeypatch: pyt
         patched.setattr(notebooks_copy, "MANIFEST", "no/such\0name")
         with pytest.raises(ValueError, match="null"):
             copy_new(source, home)
-    assert copy_new(source, home) == Copied()
+    assert copy_new(source, home) == CopyResult()
     (source / "first.ipynb").write_text("first, version 2")
-    assert copy_new(source, home) == Copied(updated=("first.ipynb",))
+    assert copy_new(source, home) == CopyResult(updated=("first.ipynb",))
 
 
 def test_no_half_file_is_left(source: Path, home: Path, monkeypatch: pytest.MonkeyPatch):
@@ -131,27 +136,27 @@ def run_alone(source: Path, home: Path) -> "subprocess.CompletedProcess[str]":
 
 def test_it_runs_alone(source: Path, home: Path, tmp_path: Path):
     """It says what came; where the home is a file, why nothing did, in one line."""
-    done = run_alone(source, home)
-    assert (done.returncode, "notebooks new: first.ipynb" in done.stderr) == (0, True)
+    process = run_alone(source, home)
+    assert (process.returncode, "notebooks new: first.ipynb" in process.stderr) == (0, True)
     delivered = json.loads((home / MANIFEST).read_text())
     assert set(delivered) == {"first.ipynb", "more/zweites Heft ü.ipynb"}
     (tmp_path / "file").touch()
-    done = run_alone(source, tmp_path / "file" / "notebooks")
-    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
-    assert done.stderr.startswith("notebooks: ")
+    process = run_alone(source, tmp_path / "file" / "notebooks")
+    assert (process.returncode, len(process.stderr.splitlines())) == (1, 1)
+    assert process.stderr.startswith("notebooks: ")
 
 
-@pytest.mark.parametrize("what", ["pipe", "link to a device", "folder", "huge"])
+@pytest.mark.parametrize("kind", ["pipe", "link to a device", "folder", "huge"])
 @pytest.mark.parametrize("name", [MANIFEST, "first.ipynb"])
-def test_no_odd_file_holds_up_a_start(source: Path, home: Path, name: str, what: str):
+def test_no_odd_file_holds_up_a_start(source: Path, home: Path, name: str, kind: str):
     """A pipe nobody writes to, a device without end, a folder, a file without bounds: passed by."""
     home.mkdir(parents=True)
     odd = home / name
-    if what == "pipe":
+    if kind == "pipe":
         os.mkfifo(odd)
-    elif what == "link to a device":
+    elif kind == "link to a device":
         odd.symlink_to("/dev/zero")
-    elif what == "folder":
+    elif kind == "folder":
         odd.mkdir()
     else:
         odd.touch()
@@ -159,7 +164,7 @@ def test_no_odd_file_holds_up_a_start(source: Path, home: Path, name: str, what:
     try:
         copied = copy_new(source, home)
     except IsADirectoryError:  # it is said, and the start goes on
-        assert (what, name) == ("folder", MANIFEST)
+        assert (kind, name) == ("folder", MANIFEST)
         return
-    assert ("first.ipynb" in copied.kept) is (name == "first.ipynb")
+    assert ("first.ipynb" in copied.preserved) is (name == "first.ipynb")
     assert (home / "more" / "zweites Heft ü.ipynb").exists()

@@ -11,9 +11,9 @@ from miglab_spawner import refusals
 from miglab_spawner.containers import host_config
 from miglab_spawner.containers.host_config import (
     SavedLease,
+    escape_braces,
     gpu_environment,
     hard_host_config,
-    literal,
     soft_host_config,
 )
 from miglab_spawner.pages import spawn_page, waiting
@@ -44,12 +44,12 @@ BAD = [{"shape": 7}, {"shape": {"a": 1}}, {"course": ["a", "b"]}, {"shape": "1" 
 def test_options_of_another_kind_are_refused(bad: dict[str, object]):
     """An API call may send anything; what is no text, or too long, is refused, naming the key."""
     with pytest.raises(spawn_page.BadChoice, match=next(iter(bad))):
-        spawn_page.parse(bad)
+        spawn_page.parse_choice(bad)
 
 
 def test_forgetting_keeps_the_rest():
     """A hopeless choice is dropped, an image stays chosen."""
-    assert spawn_page.forgotten({"shape": "9g", "course": "x", "image": "i"}) == {"image": "i"}
+    assert spawn_page.without_choice({"shape": "9g", "course": "x", "image": "i"}) == {"image": "i"}
 
 
 @pytest.mark.parametrize(
@@ -59,15 +59,15 @@ def test_forgetting_keeps_the_rest():
 def test_limits_follow_the_shape(shape: str, mem_gib: float, pids: int):
     """A shape's own row, its multiple, the sum of its parts; unknown parts take the default."""
     table = {"1g.5gb": {"mem_gib": 3, "pids": 100}}
-    found = host_config.limits_of(shape, table)
-    assert (found.mem_bytes, found.pids) == (mem_gib * GIB, pids)
+    limits = host_config.limits_of(shape, table)
+    assert (limits.mem_bytes, limits.pids) == (mem_gib * GIB, pids)
 
 
 @pytest.mark.parametrize("row", [{"memory": 3}, {"pids": 0}])
 def test_a_wrong_limit_is_named(row: dict[str, float]):
     """An unknown key and a limit of nothing are refused, naming the shape."""
     with pytest.raises(ValueError, match=r"1g\.5gb"):
-        host_config.checked({"1g.5gb": row})
+        host_config.check_limits({"1g.5gb": row})
 
 
 def test_labels_bring_the_grant_back():
@@ -76,12 +76,12 @@ def test_labels_bring_the_grant_back():
 
 
 @pytest.mark.parametrize(
-    "found",
+    "labels",
     [None, {}, host_config.to_labels("other", GRANT), {"miglab.lab": "lab", "miglab.lease": "x"}],
 )
-def test_labels_of_others_are_nothing(found: dict[str, str] | None):
+def test_labels_of_others_are_nothing(labels: dict[str, str] | None):
     """No labels, another lab's, or spoilt ones name no grant."""
-    assert host_config.from_labels("lab", found) is None
+    assert host_config.from_labels("lab", labels) is None
 
 
 def test_a_container_is_named_by_its_id():
@@ -91,16 +91,16 @@ def test_a_container_is_named_by_its_id():
 
 
 @pytest.mark.parametrize(
-    ("number", "words"),
+    ("number", "text"),
     [(1, "1st"), (2, "2nd"), (3, "3rd"), (4, "4th"), (11, "11th"), (12, "12th"), (113, "113th")],
 )
-def test_ordinals(number: int, words: str):
+def test_ordinals(number: int, text: str):
     """Numbers as people say them."""
-    assert wording.ordinal(number) == words
+    assert wording.ordinal(number) == text
 
 
-def queued(**more: object) -> waiting.ProgressEvent:
-    return waiting.queued(ticket_view(1, "ada", **{"position": 2, "waiting": 5, **more}))
+def queue_event(**fields: object) -> waiting.ProgressEvent:
+    return waiting.queue_event(ticket_view(1, "ada", **{"position": 2, "waiting": 5, **fields}))
 
 
 ESTIMATE = WaitEstimate(low_s=660, likely_s=900, high_s=1400, basis="from 50 leases")
@@ -108,7 +108,7 @@ HELD = "Your course holds 2 of the 2."
 
 
 @pytest.mark.parametrize(
-    ("more", "words"),
+    ("fields", "pattern"),
     [
         ({}, "^You are 2nd of 5 in the queue, waiting for 1g.5gb.((?!likely|Estimated).)*$"),
         ({"estimate": ESTIMATE}, r"Estimated wait: about 10–25 minutes \(from 50 leases\)\."),
@@ -117,14 +117,14 @@ HELD = "Your course holds 2 of the 2."
         ({"message": HELD, "position": None}, f"^{HELD} This page"),
     ],
 )
-def test_the_queue_is_said_in_words(more: dict[str, object], words: str):
+def test_the_queue_is_said_in_words(fields: dict[str, object], pattern: str):
     """Position, length, and an estimate with what it is from, or what else is waited for."""
-    assert re.search(words, queued(**more).message)
+    assert re.search(pattern, queue_event(**fields).message)
 
 
 def test_nearer_the_front_more_of_the_bar_is_full():
     """Whatever the queue's length."""
-    assert queued(position=1).pct > queued().pct > queued(position=9, waiting=9).pct
+    assert queue_event(position=1).pct > queue_event().pct > queue_event(position=9, waiting=9).pct
 
 
 async def test_every_reader_gets_every_event():
@@ -141,7 +141,7 @@ async def test_every_reader_gets_every_event():
 
 
 @pytest.mark.parametrize(
-    ("state", "words"),
+    ("state", "message_part"),
     [
         ({"Running": True, "OOMKilled": True}, ""),
         ({"Running": False, "Status": "created"}, ""),
@@ -151,11 +151,11 @@ async def test_every_reader_gets_every_event():
         ({"Running": False, "ExitCode": 3}, "exit code 3"),
     ],
 )
-def test_an_end_is_explained(state: dict[str, object], words: str):
+def test_an_end_is_explained(state: dict[str, object], message_part: str):
     """Out of memory, a signal, an exit code; nothing for an end in peace."""
-    said = refusals.why_container_ended(state, 2 * GIB)
-    assert words in said
-    assert bool(said) == bool(words)
+    message = refusals.container_end_message(state, 2 * GIB)
+    assert message_part in message
+    assert bool(message) == bool(message_part)
 
 
 def test_the_environment_grants_no_gpu_by_itself():
@@ -195,7 +195,7 @@ def test_a_lease_is_a_device_request_and_no_restart():
 )
 def test_a_sites_limits_take_the_place_of_the_shapes(host, traits, mem_bytes, cpus):
     """Its host configuration before its traits, as in DockerSpawner; there is never any swap."""
-    limits = host_config.limits_of("cpu", {}).as_site(host, **traits)
+    limits = host_config.limits_of("cpu", {}).with_site_limits(host, **traits)
     assert (limits.mem_bytes, limits.cpus) == (mem_bytes, cpus)
     soft = soft_host_config(limits, host)
     assert soft["memswap_limit"] == (mem_bytes or -1)
@@ -205,11 +205,13 @@ def test_a_sites_limits_take_the_place_of_the_shapes(host, traits, mem_bytes, cp
 
 def test_braces_in_a_name_stay_braces():
     """DockerSpawner formats these values; a user called ``{prefix}`` keeps the name."""
-    assert literal({"miglab.user": "{prefix}"})["miglab.user"].format(prefix="x") == "{prefix}"
+    assert (
+        escape_braces({"miglab.user": "{prefix}"})["miglab.user"].format(prefix="x") == "{prefix}"
+    )
 
 
 @pytest.mark.parametrize(
-    ("low_s", "high_s", "words"),
+    ("low_s", "high_s", "text"),
     [
         (0, 40, "less than a minute"),
         (0, 400, "at most 7 minutes"),
@@ -223,7 +225,7 @@ def test_braces_in_a_name_stay_braces():
         (0, 3600 * 1.9, "at most 2 hours"),
     ],
 )
-def test_a_range_in_words(low_s, high_s, words):
+def test_a_range_in_words(low_s, high_s, text):
     """A range is rounded outwards, to what people plan by."""
     estimate = WaitEstimate(low_s=low_s, likely_s=high_s, high_s=high_s, basis="")
-    assert wording.estimated_wait(estimate) == words
+    assert wording.estimated_wait(estimate) == text

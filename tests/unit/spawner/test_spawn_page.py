@@ -11,22 +11,22 @@ from miglab_api.tickets import Headcount, TicketState, TicketView, WaitEstimate
 from miglab_api.wording import gpu_picture, shape_title
 from miglab_spawner.pages.spawn_page import (
     SpawnChoice,
-    in_gib,
-    in_minutes,
-    page_of,
+    build_page,
+    format_gib,
+    format_minutes,
     page_without_pool,
     render,
 )
 
 
-def offer(shape: str, free: int = 0, **more: object) -> ShapeOffer:
+def offer(shape: str, free: int = 0, **fields: object) -> ShapeOffer:
     values = {"sm_count": 14, "memory_mib": 4864, "slices": 1, "good_for": "A small net."}
-    return ShapeOffer(shape=shape, free_now=free, **{**values, **more})  # type: ignore[arg-type]
+    return ShapeOffer(shape=shape, free_now=free, **{**values, **fields})  # type: ignore[arg-type]
 
 
-def course(*shapes: ShapeOffer, **more: object) -> CourseOffers:
+def course(*shapes: ShapeOffer, **fields: object) -> CourseOffers:
     values = {"course": "c", "title": "", "default": "cpu", "shapes": shapes}
-    return CourseOffers(**{**values, **more})  # type: ignore[arg-type]
+    return CourseOffers(**{**values, **fields})  # type: ignore[arg-type]
 
 
 ML = course(offer("1g.5gb", 3), course="ml", title="Deep <Learning>", default="1g.5gb")
@@ -40,24 +40,24 @@ class Form(HTMLParser):
         super().__init__()
         self.radios: list[dict[str, str | None]] = []
         self.hidden: dict[str, str | None] = {}
-        self.words: list[str] = []
+        self.texts: list[str] = []
         self.buttons: list[str | None] = []
         self.feed(html)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        found = dict(attrs)
+        attributes = dict(attrs)
         if tag == "button":
-            self.buttons.append(found["type"])
-        elif tag == "input" and found["type"] == "radio":
-            self.radios.append(found)
+            self.buttons.append(attributes["type"])
+        elif tag == "input" and attributes["type"] == "radio":
+            self.radios.append(attributes)
         elif tag == "input":
-            self.hidden[str(found["name"])] = found["value"]
+            self.hidden[str(attributes["name"])] = attributes["value"]
 
     def handle_data(self, data: str) -> None:
-        self.words.append(data.strip())
+        self.texts.append(data.strip())
 
     @property
-    def chosen(self) -> list[str | None]:
+    def checked(self) -> list[str | None]:
         return [radio["value"] for radio in self.radios if "checked" in radio]
 
 
@@ -66,10 +66,10 @@ def form(
     saved: SpawnChoice | None = None,
     news: str = "",
     ticket: TicketView | None = None,
-    **more: object,
+    **fields: object,
 ) -> Form:
-    offers = Offers(simulated=False, courses=courses, **more)  # type: ignore[arg-type]
-    return Form(render(page_of(offers, saved or SpawnChoice(), news, ticket)))
+    offers = Offers(simulated=False, courses=courses, **fields)  # type: ignore[arg-type]
+    return Form(render(build_page(offers, saved or SpawnChoice(), news, ticket)))
 
 
 NAMELESS = {"sm_count": 0, "memory_mib": 0, "held_up": "Its nodes are down."}
@@ -116,8 +116,8 @@ SAID: dict[str, tuple[tuple[CourseOffers, ...], dict[str, Any], list[str]]] = {
         (ML.model_copy(update={"guaranteed_s": 0}),), {}, [f"A slice is {OPEN}"],
     ),
     **{
-        words: ((course(offer("1g.5gb", **more)),), {}, [words])
-        for words, more in {
+        text: ((course(offer("1g.5gb", **fields)),), {}, [text])
+        for text, fields in {
             "0 free, nobody waiting yet. The wait cannot be estimated.": {},
             "2 waiting. The wait cannot be estimated.": {"waiting": 2},
             "0 free, the free room is held for the first in the queue. The wait":
@@ -132,34 +132,34 @@ SAID: dict[str, tuple[tuple[CourseOffers, ...], dict[str, Any], list[str]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("courses", "more", "said"), SAID.values(), ids=SAID)
+@pytest.mark.parametrize(("courses", "offer_fields", "sentences"), SAID.values(), ids=SAID)
 def test_what_the_page_says(
-    courses: tuple[CourseOffers, ...], more: dict[str, Any], said: list[str]
+    courses: tuple[CourseOffers, ...], offer_fields: dict[str, Any], sentences: list[str]
 ) -> None:
     """Of shapes, waits, people, quotas and guarantees."""
-    text = " ".join(form(*courses, **more).words)
-    assert [words for words in said if words not in text] == []
+    text = " ".join(form(*courses, **offer_fields).texts)
+    assert [sentence for sentence in sentences if sentence not in text] == []
 
 
 def test_a_server_without_a_gpu_may_take_its_time() -> None:
     """Where the nodes of such servers have to be switched on first."""
-    words = form(course(offer("cpu", slow="its node is off"))).words
-    assert "Always free; its node is off" in words
-    assert "Always free; starts at once" in form(course(offer("cpu"))).words
+    page_words = form(course(offer("cpu", slow="its node is off"))).texts
+    assert "Always free; its node is off" in page_words
+    assert "Always free; starts at once" in form(course(offer("cpu"))).texts
 
 
 def test_what_is_not_known_is_left_out() -> None:
     """No 0 SMs, no quota, no guarantee; sizes are as short as they can be."""
     nameless = (offer(name, **NAMELESS) for name in ("1g.5gb", "cpu"))
-    text = " ".join([*form(course(*nameless)).words, *form(ML).words])
-    for words in ("0 SMs", "0 GiB", "Left for", "nobody needs it"):
-        assert words not in text
-    assert [in_gib(mib) for mib in (4864, 20480)] == ["4.75 GiB", "20 GiB"]
-    assert "Always free" not in form(course(offer("cpu", **NAMELESS))).words
+    text = " ".join([*form(course(*nameless)).texts, *form(ML).texts])
+    for unsaid in ("0 SMs", "0 GiB", "Left for", "nobody needs it"):
+        assert unsaid not in text
+    assert [format_gib(mib) for mib in (4864, 20480)] == ["4.75 GiB", "20 GiB"]
+    assert "Always free" not in form(course(offer("cpu", **NAMELESS))).texts
 
 
 @pytest.mark.parametrize(
-    ("courses", "saved", "chosen"),
+    ("courses", "saved", "preselected"),
     [
         ((ML,), SpawnChoice(), "1g.5gb"),
         ((ML, ALL), SpawnChoice("3g.20gb", "everyone"), "3g.20gb@everyone"),
@@ -170,17 +170,17 @@ def test_what_is_not_known_is_left_out() -> None:
     ],
 )
 def test_trap_7_what_is_chosen_beforehand(
-    courses: tuple[CourseOffers, ...], saved: SpawnChoice, chosen: str
+    courses: tuple[CourseOffers, ...], saved: SpawnChoice, preselected: str
 ):
     """What the student had last, and no other, while it is offered; else the course's default."""
-    assert form(*courses, saved=saved).chosen == [chosen]
+    assert form(*courses, saved=saved).checked == [preselected]
 
 
 def test_the_heading_is_the_course() -> None:
     """The only one there is."""
     for courses, heading in (((ML,), ML.title), ((ML, ALL), "Start a server")):
         offers = Offers(simulated=False, courses=courses)
-        assert page_of(offers, SpawnChoice()).heading == heading
+        assert build_page(offers, SpawnChoice()).heading == heading
 
 
 def test_borrowing_is_a_choice_where_a_course_lends():
@@ -188,8 +188,8 @@ def test_borrowing_is_a_choice_where_a_course_lends():
     lends = ML.model_copy(update={"borrow": ("1g.5gb", "3g.20gb"), "default": "borrow"})
     page = form(lends)
     assert [radio["value"] for radio in page.radios] == ["1g.5gb", "borrow", "cpu"]
-    assert page.chosen == ["borrow"]
-    assert "Starts at once; a 1g.5gb is free to measure on now" in page.words
+    assert page.checked == ["borrow"]
+    assert "Starts at once; a 1g.5gb is free to measure on now" in page.texts
 
 
 def test_several_courses_share_one_group():
@@ -204,21 +204,21 @@ def test_several_courses_share_one_group():
 def test_without_the_pool_there_is_no_gpu_to_choose():
     """The page says why, and “no GPU” is chosen."""
     page = Form(render(page_without_pool("The pool is down.", "")))
-    assert page.chosen == ["cpu"]
+    assert page.checked == ["cpu"]
     assert len(page.radios) == 1
-    assert "The pool is down." in page.words
-    assert "What do these names mean?" not in page.words
+    assert "The pool is down." in page.texts
+    assert "What do these names mean?" not in page.texts
 
 
 def test_one_click_returns():
     """Beside the news one button sends the form, in which the last choice is chosen; else none."""
     page = form(ALL, ML, saved=SpawnChoice("1g.5gb", "ml"), news="Its slice was reclaimed: unused.")
-    assert page.buttons == ["submit"] and page.chosen == ["1g.5gb@ml"]
+    assert page.buttons == ["submit"] and page.checked == ["1g.5gb@ml"]
     assert form(ALL, ML, saved=SpawnChoice("1g.5gb", "ml")).buttons == []
 
 
 @pytest.mark.parametrize(
-    ("seconds", "words"),
+    ("seconds", "text"),
     [
         (5, "less than a minute"),
         (60, "about 1 minute"),
@@ -226,13 +226,13 @@ def test_one_click_returns():
         (8000, "about 2 hours"),
     ],
 )
-def test_minutes(seconds: float, words: str):
+def test_minutes(seconds: float, text: str):
     """Nobody plans by the second."""
-    assert in_minutes(seconds) == words
+    assert format_minutes(seconds) == text
 
 
 @pytest.mark.parametrize(
-    ("state", "position", "words"),
+    ("state", "position", "sentence"),
     [
         (TicketState.WAITING, 2, "You are 2nd of 5 in the queue, waiting for 3g.20gb. Your posi"),
         (TicketState.WAITING, None, "A 3g.20gb is held for you"),  # being made
@@ -240,18 +240,18 @@ def test_minutes(seconds: float, words: str):
         (TicketState.TAKEN, None, "A 3g.20gb is held for you"),  # for a start that broke off
     ],
 )
-def test_a_ticket_that_outlived_its_start(state: TicketState, position: int | None, words: str):
+def test_a_ticket_that_outlived_its_start(state: TicketState, position: int | None, sentence: str):
     """It is said, its shape is chosen whatever was chosen last, and one button goes on with it."""
-    mine = {"course": "everyone", "shape": "3g.20gb", "state": state}
-    ticket = ticket_view(1, "ada", **mine, position=position, waiting=5)
+    ticket_fields = {"course": "everyone", "shape": "3g.20gb", "state": state}
+    ticket = ticket_view(1, "ada", **ticket_fields, position=position, waiting=5)
     page = form(ML, ALL, saved=SpawnChoice("1g.5gb", "ml"), ticket=ticket)
-    assert words in " ".join(page.words)
-    assert page.chosen == ["3g.20gb@everyone"]
+    assert sentence in " ".join(page.texts)
+    assert page.checked == ["3g.20gb@everyone"]
     assert page.buttons == ["submit"]
 
 
 @pytest.mark.parametrize(
-    ("shape", "of", "words", "lit"),
+    ("shape", "of", "title", "lit"),
     [
         ("1g.5gb", 7, "Small: 1/7 of a GPU, 5 GB", 1),
         ("2x1g.5gb", 7, "2 × small: 1/7 of a GPU, 5 GB each", 2),
@@ -261,9 +261,9 @@ def test_a_ticket_that_outlived_its_start(state: TicketState, position: int | No
         ("big", 7, "big", 0),
     ],
 )
-def test_a_shape_in_words_and_as_a_picture(shape: str, of: int, words: str, lit: int):
+def test_a_shape_in_words_and_as_a_picture(shape: str, of: int, title: str, lit: int):
     """What part of a GPU it is; nothing is made up where that is not known."""
-    assert shape_title(shape, of) == words
+    assert shape_title(shape, of) == title
     assert gpu_picture(shape, of).count('fill="currentColor"') == lit
 
 
@@ -273,5 +273,5 @@ def test_the_button_says_what_it_does() -> None:
     people = Headcount(shape="1g.5gb", free=3, total=14, holding=9, waiting=11)
     for paused, second in (("", "Join the queue as 12th"), ("so", "Start")):
         offers = Offers(simulated=True, courses=(shapes,), people=people, paused=paused)
-        (section,) = page_of(offers, SpawnChoice()).sections
+        (section,) = build_page(offers, SpawnChoice()).sections
         assert [card.action for card in section.cards] == ["Start", second, "Start"]

@@ -12,12 +12,12 @@ class Starts:
     """Starts that last until they are told to end, and who has begun."""
 
     def __init__(self, turns):
-        self.turns, self.begun, self.ends = turns, [], {}
+        self.turns, self.started, self.ends = turns, [], {}
 
     async def start(self, name):
         self.ends[name] = asyncio.Event()
         async with self.turns.turn():
-            self.begun.append(name)
+            self.started.append(name)
             await self.ends[name].wait()
 
 
@@ -34,10 +34,10 @@ async def test_so_many_begin_and_the_others_follow_in_order(at_once, first):
         for name in "abc":
             tasks.create_task(starts.start(name))
         await settle()
-        assert starts.begun == first
+        assert starts.started == first
         starts.ends["a"].set()
         await settle()
-        assert starts.begun == list("abc"[: at_once + 1])
+        assert starts.started == list("abc"[: at_once + 1])
         for end in starts.ends.values():
             end.set()
 
@@ -51,10 +51,10 @@ async def test_one_that_hangs_keeps_its_turn_for_a_while_only():
         starts.turns._longest_s = 60.0
         for name in "abc":
             tasks.create_task(starts.start(name))
-        await until(lambda: "a" in starts.begun, "the next to begin")
+        await until(lambda: "a" in starts.started, "the next to begin")
         starts.ends["hangs"].set()
         await settle()
-        assert starts.begun == ["hangs", "a"]
+        assert starts.started == ["hangs", "a"]
         for end in starts.ends.values():
             end.set()
 
@@ -66,7 +66,7 @@ async def test_nobody_waits_for_ever():
     async with asyncio.TaskGroup() as tasks:
         for name in "abc":
             tasks.create_task(starts.start(name))
-        await until(lambda: starts.begun == list("abc"), "all to begin")
+        await until(lambda: starts.started == list("abc"), "all to begin")
         for end in starts.ends.values():
             end.set()
     assert turns._free is not None
@@ -104,4 +104,4 @@ def test_it_belongs_to_no_loop():
 
     asyncio.run(two())
     asyncio.run(two())
-    assert starts.begun == ["a", "a"]
+    assert starts.started == ["a", "a"]

@@ -16,10 +16,10 @@ from miglab_spawner.backends import RefusedByBackend
 from miglab_spawner.pages.waiting import Wait
 
 
-def ticket(state: TicketState = TicketState.WAITING, **more: Any) -> TicketView:
+def ticket(state: TicketState = TicketState.WAITING, **fields: Any) -> TicketView:
     position = 1 if state is TicketState.WAITING else None
-    mine = {"shape": "3g.20gb", "state": state, "position": position}
-    return ticket_view(1, "ada", **{**mine, **more})
+    defaults = {"shape": "3g.20gb", "state": state, "position": position}
+    return ticket_view(1, "ada", **{**defaults, **fields})
 
 
 class FakeQueue:
@@ -30,19 +30,19 @@ class FakeQueue:
         self.calls: list[tuple[str, Any]] = []
         self.refuses: Exception | None = None
 
-    async def attended(self, number: int) -> TicketView:
+    async def attend_ticket(self, number: int) -> TicketView:
         return await self.news.get()
 
-    async def asked(self, shape: str) -> TicketView:
+    async def request_shape(self, shape: str) -> TicketView:
         self._called("asked", shape)
         return ticket(TicketState.OFFERED, id=2, shape=shape)
 
-    async def given_up(self, number: int) -> TicketView:
+    async def cancel_ticket(self, number: int) -> TicketView:
         self._called("given_up", number)
         return ticket(TicketState.CANCELLED, reason="cancelled")
 
-    def _called(self, what: str, value: Any) -> None:
-        self.calls.append((what, value))
+    def _called(self, method: str, value: Any) -> None:
+        self.calls.append((method, value))
         if self.refuses is not None:
             raise self.refuses
 
@@ -52,24 +52,24 @@ def queue() -> FakeQueue:
     return FakeQueue()
 
 
-async def begun(queue: FakeQueue, *, keeps_ticket: bool = True) -> tuple[Wait, Any]:
-    """A wait that has begun, and its task."""
-    wait = Wait(queue, lambda _pct, _said: None, keeps_ticket=keeps_ticket)
-    task = asyncio.create_task(wait.until_over(ticket()))
+async def start_waiting(queue: FakeQueue, *, keeps_ticket: bool = True) -> tuple[Wait, Any]:
+    """Start a wait; return it, and its task."""
+    wait = Wait(queue, lambda _pct, _text: None, keeps_ticket=keeps_ticket)
+    task = asyncio.create_task(wait.wait_until_over(ticket()))
     await until(lambda: wait.ticket is not None, "the wait to begin")
     return wait, task
 
 
 async def test_on_cpu_where_nobody_would_attend_the_ticket(queue: FakeQueue):
     """It is given up."""
-    wait, task = await begun(queue, keeps_ticket=False)
+    wait, task = await start_waiting(queue, keeps_ticket=False)
     await wait.change_to("cpu")
-    assert (await task, wait.kept, queue.calls) == (None, None, [("given_up", 1)])
+    assert (await task, wait.background_ticket, queue.calls) == (None, None, [("given_up", 1)])
 
 
 async def test_a_start_that_fails_leaves_no_change_behind(queue: FakeQueue):
     """Whatever went wrong: whoever asked is told that nothing waits, and the start fails."""
-    wait, task = await begun(queue)
+    wait, task = await start_waiting(queue)
     queue.refuses = OSError("the hub's database is busy")
     with pytest.raises(RefusedByBackend, check=because("not-waiting")):
         await wait.change_to("1g.5gb")
@@ -79,7 +79,7 @@ async def test_a_start_that_fails_leaves_no_change_behind(queue: FakeQueue):
 
 async def test_a_change_that_comes_with_the_slice(queue: FakeQueue):
     """The slice is there: it is taken, and the change is refused."""
-    wait, task = await begun(queue)
+    wait, task = await start_waiting(queue)
     queue.news.put_nowait(ticket(TicketState.OFFERED))
     with pytest.raises(RefusedByBackend, check=because("not-waiting")):
         await wait.change_to("cpu")
@@ -88,7 +88,7 @@ async def test_a_change_that_comes_with_the_slice(queue: FakeQueue):
 
 async def test_two_changes_at_once(queue: FakeQueue):
     """The first counts."""
-    wait, task = await begun(queue)
+    wait, task = await start_waiting(queue)
     first, second = await asyncio.gather(
         wait.change_to("cpu"), wait.change_to("1g.5gb"), return_exceptions=True
     )
@@ -99,7 +99,7 @@ async def test_two_changes_at_once(queue: FakeQueue):
 
 async def test_a_hub_that_ends(queue: FakeQueue):
     """Nobody who asked waits for ever."""
-    wait, task = await begun(queue)
+    wait, task = await start_waiting(queue)
     change = asyncio.create_task(wait.change_to("cpu"))
     task.cancel()
     with pytest.raises(RefusedByBackend):

@@ -11,8 +11,17 @@ from rich.console import Group
 from rich.table import Table
 
 from miglab_api.gpus import LAYOUT_MAX, Applied, GpuLayout, LayoutDrain, Layouts, PlacedSlice
-from miglab_api.wording import in_words
-from miglab_hub.cli.pool.output import AsJson, Told, api, asks, cell, shown, table, tell
+from miglab_api.wording import partition_in_words
+from miglab_hub.cli.pool.output import (
+    AsJson,
+    CommandOutput,
+    api,
+    cell,
+    pool_command,
+    print_answer,
+    printable,
+    table,
+)
 from miglab_hub.cli.pool.reserve import seconds
 from miglab_hub.errors import StartError
 from miglab_hub.pool_api import PoolApi
@@ -29,13 +38,13 @@ Name = Annotated[
 ]
 
 
-@asks(app)
+@pool_command(app)
 def show(
     pool: PoolApi,
     as_file: Annotated[
         bool, typer.Option("--file", help="Print the applied layouts as a layout file.")
     ] = False,
-) -> Told:
+) -> CommandOutput:
     """Show the layout of each GPU, and how the GPU compares with it."""
     answer = pool.call("GET", "/layout/file" if as_file else "/layout")
     if as_file:
@@ -43,15 +52,15 @@ def show(
     return answer, _table(Layouts.model_validate(answer).gpus)
 
 
-@asks(app)
-def diff(pool: PoolApi, file: LayoutFile, name: Name = "") -> Told:
+@pool_command(app)
+def diff(pool: PoolApi, file: LayoutFile, name: Name = "") -> CommandOutput:
     """Show what applying a file would change, which leases block it, and until when."""
-    answer = pool.call("POST", "/layout/diff", _text(file, name))
-    found = Layouts.model_validate(answer)
-    return answer, Group(_table(found.gpus), *map(shown, found.breaks))
+    answer = pool.call("POST", "/layout/diff", _layout_body(file, name))
+    layouts = Layouts.model_validate(answer)
+    return answer, Group(_table(layouts.gpus), *map(printable, layouts.breaks))
 
 
-@asks(app)
+@pool_command(app)
 def apply(
     pool: PoolApi,
     file: LayoutFile,
@@ -66,13 +75,13 @@ def apply(
     anyway: Annotated[
         str, typer.Option(help="Why it is applied though it takes slices from a reservation.")
     ] = "",
-) -> Told:
+) -> CommandOutput:
     """Apply a layout by draining: running leases go on, and no new lease blocks it."""
-    body = _text(file, name) | {
+    body = _layout_body(file, name) | {
         "reason": reason, "now": now, "warning_s": seconds(warning), "anyway": anyway,
     }  # fmt: skip
     answer = pool.call("PUT", "/layout", body)
-    return answer, "\n".join(_news(Applied.model_validate(answer)))
+    return answer, "\n".join(_describe_applied(Applied.model_validate(answer)))
 
 
 @app.command("assert")
@@ -86,14 +95,14 @@ def assert_(
     as_json: AsJson = False,
 ) -> None:
     """Check that the GPUs are partitioned as a layout says; exit status 1 if one differs."""
-    body = None if file is None else _text(file, name)
-    answer = _asked(api(context), body, time.monotonic() + seconds(wait))
-    found = [GpuLayout.model_validate(gpu) for gpu in answer["gpus"] if gpu["layout"] or body]
-    tell(answer, _asserted(found), as_json)
-    raise typer.Exit(0 if all(gpu.conforms for gpu in found) else DIFFERS)
+    body = None if file is None else _layout_body(file, name)
+    answer = _wait_until_conforming(api(context), body, time.monotonic() + seconds(wait))
+    gpus = [GpuLayout.model_validate(gpu) for gpu in answer["gpus"] if gpu["layout"] or body]
+    print_answer(answer, _describe_conformance(gpus), as_json)
+    raise typer.Exit(0 if all(gpu.conforms for gpu in gpus) else DIFFERS)
 
 
-def _asked(service: PoolApi, body: dict[str, Any] | None, until: float) -> Any:
+def _wait_until_conforming(service: PoolApi, body: dict[str, Any] | None, until: float) -> Any:
     """The answer, asked for again until all GPUs conform or the time is over."""
     while True:
         method, path = ("GET", "/layout") if body is None else ("POST", "/layout/diff")
@@ -103,7 +112,7 @@ def _asked(service: PoolApi, body: dict[str, Any] | None, until: float) -> Any:
         time.sleep(POLL_S)
 
 
-def _text(file: Path, name: str) -> dict[str, Any]:
+def _layout_body(file: Path, name: str) -> dict[str, Any]:
     """The file as the service reads it.
 
     Raises:
@@ -126,7 +135,7 @@ def _text(file: Path, name: str) -> dict[str, Any]:
 
 
 def _table(gpus: Iterable[GpuLayout]) -> Table:
-    made = table(
+    layout_table = table(
         "GPU", "layout", "state", "partition", "to create", "to remove", "blocked by", "ready"
     )
     for gpu in gpus:
@@ -134,14 +143,14 @@ def _table(gpus: Iterable[GpuLayout]) -> Table:
             str(gpu.index),
             gpu.layout or "(on demand)",
             _conforms(gpu),
-            in_words(reversed(gpu.partition)) if gpu.layout else "",
+            partition_in_words(reversed(gpu.partition)) if gpu.layout else "",
             _placed_slices(gpu.makes),
             _placed_slices(gpu.removes),
-            "; ".join((*map(_drain, gpu.drains), *gpu.blocked)),
-            _ready(gpu),
+            "; ".join((*map(_describe_drain, gpu.drains), *gpu.blocked)),
+            _ready_time(gpu),
         )
-        made.add_row(*(cell(each) for each in row))
-    return made
+        layout_table.add_row(*(cell(text) for text in row))
+    return layout_table
 
 
 def _conforms(gpu: GpuLayout) -> str:
@@ -150,19 +159,19 @@ def _conforms(gpu: GpuLayout) -> str:
     return "conforms" if gpu.conforms else "differs"
 
 
-def _placed_slices(placed: Iterable[PlacedSlice]) -> str:
-    return ", ".join(f"{one.profile} at {one.start}" for one in placed)
+def _placed_slices(slices: Iterable[PlacedSlice]) -> str:
+    return ", ".join(f"{placed_slice.profile} at {placed_slice.start}" for placed_slice in slices)
 
 
-def _drain(one: LayoutDrain) -> str:
-    lease = f"lease {one.lease} of {one.user or 'somebody'}"
-    if one.ends_at is not None:
-        return f"{lease} until {_clock(one.ends_at)}"
-    is_open = one.guaranteed_until <= time.time()
-    return f"{lease}, {'open' if is_open else f'guaranteed until {_clock(one.guaranteed_until)}'}"
+def _describe_drain(drain: LayoutDrain) -> str:
+    lease = f"lease {drain.lease} of {drain.user or 'somebody'}"
+    if drain.ends_at is not None:
+        return f"{lease} until {_clock(drain.ends_at)}"
+    is_open = drain.guaranteed_until <= time.time()
+    return f"{lease}, {'open' if is_open else f'guaranteed until {_clock(drain.guaranteed_until)}'}"
 
 
-def _ready(gpu: GpuLayout) -> str:
+def _ready_time(gpu: GpuLayout) -> str:
     """When it could be done."""
     if gpu.conforms or not gpu.layout:
         return ""
@@ -177,19 +186,19 @@ def _clock(at: float) -> str:
     return datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M %Z")
 
 
-def _news(found: Applied) -> Iterator[str]:
+def _describe_applied(applied: Applied) -> Iterator[str]:
     """A sentence for each GPU, and one for whom it warned."""
-    if found.warned:
-        yield f"warned: lease {', '.join(map(str, found.warned))}"
-    for gpu in found.gpus:
-        ready = _ready(gpu)
-        what = f"{gpu.layout}, {_conforms(gpu)}" if gpu.layout else "partitioned on demand"
-        yield shown(f"GPU {gpu.index}: {what}{f'; ready {ready}' if ready else ''}")
+    if applied.warned:
+        yield f"warned: lease {', '.join(map(str, applied.warned))}"
+    for gpu in applied.gpus:
+        ready = _ready_time(gpu)
+        state = f"{gpu.layout}, {_conforms(gpu)}" if gpu.layout else "partitioned on demand"
+        yield printable(f"GPU {gpu.index}: {state}{f'; ready {ready}' if ready else ''}")
 
 
-def _asserted(found: list[GpuLayout]) -> Table | str:
-    if not found:
+def _describe_conformance(gpus: list[GpuLayout]) -> Table | str:
+    if not gpus:
         return "No layout is applied, so there is nothing to check."
-    if all(gpu.conforms for gpu in found):
-        return f"GPU {', '.join(str(gpu.index) for gpu in found)}: as the layout says"
-    return _table(gpu for gpu in found if not gpu.conforms)
+    if all(gpu.conforms for gpu in gpus):
+        return f"GPU {', '.join(str(gpu.index) for gpu in gpus)}: as the layout says"
+    return _table(gpu for gpu in gpus if not gpu.conforms)

@@ -18,12 +18,12 @@ from miglab_hub.pool_api import PoolApi, connect
 
 PIPE_WIDTH = 10_000  # a line of a table is never folded in a pipe
 
-Told = tuple[Any, RenderableType]
+CommandOutput = tuple[Any, RenderableType]
 """The service's answer, and the same for people."""
 AsJson = Annotated[bool, typer.Option("--json", help="Print the service's answer as JSON.")]
 CONTEXT = Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context)
 AS_JSON = Parameter("as_json", Parameter.KEYWORD_ONLY, annotation=AsJson, default=False)
-Why = Annotated[str, typer.Option("--reason", help="Why; the person concerned can read it.")]
+Reason = Annotated[str, typer.Option("--reason", help="Why; the person concerned can read it.")]
 
 
 def api(context: typer.Context) -> PoolApi:
@@ -31,62 +31,64 @@ def api(context: typer.Context) -> PoolApi:
     return context.with_resource(connect(*context.obj))
 
 
-def tell(answer: Any, words: RenderableType, as_json: bool) -> None:
+def print_answer(answer: Any, text: RenderableType, as_json: bool) -> None:
     """Print an answer: as it came, for programs; or a sentence or a table, for people."""
     if as_json:
         print(json.dumps(answer, indent=1))
     else:
-        say(words)
+        print_for_people(text)
 
 
-def asks(app: typer.Typer, name: str | None = None) -> Callable[[Callable[..., Told]], None]:
+def pool_command(
+    app: typer.Typer, name: str | None = None
+) -> Callable[[Callable[..., CommandOutput]], None]:
     """Make a command of a function of the pool and its own options; it gets ``--json`` as well."""
 
-    def register(ask: Callable[..., Told]) -> None:
-        def command(context: typer.Context, *, as_json: bool, **given: Any) -> None:
-            tell(*ask(api(context), **given), as_json)
+    def register(ask: Callable[..., CommandOutput]) -> None:
+        def command(context: typer.Context, *, as_json: bool, **arguments: Any) -> None:
+            print_answer(*ask(api(context), **arguments), as_json)
 
-        _, *own = signature(ask).parameters.values()
-        options = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in own]
-        taken = signature(ask).replace(parameters=[CONTEXT, *options, AS_JSON])
-        vars(command)["__signature__"] = taken.replace(return_annotation=None)
+        _, *parameters = signature(ask).parameters.values()
+        options = [parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in parameters]
+        command_signature = signature(ask).replace(parameters=[CONTEXT, *options, AS_JSON])
+        vars(command)["__signature__"] = command_signature.replace(return_annotation=None)
         command.__name__, command.__doc__ = ask.__name__, ask.__doc__
         app.command(name)(command)
 
     return register
 
 
-def say(what: RenderableType) -> None:
+def print_for_people(text: RenderableType) -> None:
     """Print a sentence or a table; in a pipe without colours, and never folded."""
     width = None if sys.stdout.isatty() else PIPE_WIDTH
-    console = Console(width=width, highlight=False, soft_wrap=isinstance(what, str))
-    console.print(what, markup=not isinstance(what, str))
+    console = Console(width=width, highlight=False, soft_wrap=isinstance(text, str))
+    console.print(text, markup=not isinstance(text, str))
 
 
 def table(*columns: str) -> Table:
     """A table without a frame."""
-    made = Table(box=None, pad_edge=False, header_style="bold")
+    plain_table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        made.add_column(column, overflow="fold")
-    return made
+        plain_table.add_column(column, overflow="fold")
+    return plain_table
 
 
-def shown(text: str) -> str:
+def printable(text: str) -> str:
     """A text of somebody's as a terminal may show it: without control characters."""
     return "".join(sign if sign.isprintable() else "?" for sign in text)
 
 
 def cell(text: str) -> Text:
     """The same for the cell of a table, whose markup it must not be."""
-    return Text(shown(text))
+    return Text(printable(text))
 
 
-def who(by: str) -> str:
+def person_name(actor: str) -> str:
     """Whom the ledger names, such as ``person:ina``, as people call them."""
-    return by.partition(":")[2] or by
+    return actor.partition(":")[2] or actor
 
 
-def of_thing(answer: dict[str, Any], what: str) -> str:
+def describe(answer: dict[str, Any], kind: str) -> str:
     """One lease or ticket in a sentence."""
-    whose = shown(str(answer["user"]))
-    return f"{what} {answer['id']} of {whose} ({answer['shape']}): {answer['state']}"
+    user = printable(str(answer["user"]))
+    return f"{kind} {answer['id']} of {user} ({answer['shape']}): {answer['state']}"

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 import typer
 
 from miglab_api.reservations import WEEKDAYS, ReservationState, ReservationView
-from miglab_hub.cli.pool.output import Told, asks, cell, shown, table
+from miglab_hub.cli.pool.output import CommandOutput, cell, pool_command, printable, table
 from miglab_hub.pool_api import PoolApi
 
 app = typer.Typer()
@@ -22,7 +22,7 @@ STATE_WORDS = {
 }
 
 
-@asks(app, "reserve")
+@pool_command(app, "reserve")
 def reserve_(
     pool: PoolApi,
     course: str,
@@ -42,7 +42,7 @@ def reserve_(
         str, typer.Option(help="How long after the start unclaimed slots are kept.")
     ] = "15m",
     reason: Annotated[str, typer.Option(help="What it is for; staff can read it.")] = "",
-) -> Told:
+) -> CommandOutput:
     """Reserve slices for a course, weekly or once."""
     body = {
         "course": course, "shape": shape, "count": count,
@@ -51,30 +51,43 @@ def reserve_(
         "grace_s": seconds(grace), "reason": reason,
     }  # fmt: skip
     answer = pool.call("POST", "/reservations", body)
-    return answer, sentence(ReservationView.model_validate(answer))
+    return answer, describe_reservation(ReservationView.model_validate(answer))
 
 
-@asks(app)
-def reservations(pool: PoolApi) -> Told:
+@pool_command(app)
+def reservations(pool: PoolApi) -> CommandOutput:
     """List the reservations, the next one first."""
     answer = pool.call("GET", "/reservations")
-    made = table("id", "course", "shape", "certain", "taken up", "when", "next", "state")
-    for one in map(ReservationView.model_validate, answer):
-        counts = (f"{one.certain} of {one.count}", f"{one.drawn} of {one.count}")
-        row = (str(one.id), one.course, one.shape, *counts, _when(one), _next(one), _state(one))
-        made.add_row(*(cell(each) for each in row))
-    return answer, made if answer else "There are no reservations."
+    reservation_table = table(
+        "id", "course", "shape", "certain", "taken up", "when", "next", "state"
+    )
+    for reservation in map(ReservationView.model_validate, answer):
+        counts = (
+            f"{reservation.certain} of {reservation.count}",
+            f"{reservation.drawn} of {reservation.count}",
+        )
+        row = (
+            str(reservation.id),
+            reservation.course,
+            reservation.shape,
+            *counts,
+            _dates(reservation),
+            _next_start(reservation),
+            _state_in_words(reservation),
+        )
+        reservation_table.add_row(*(cell(text) for text in row))
+    return answer, reservation_table if answer else "There are no reservations."
 
 
-@asks(app)
+@pool_command(app)
 def unreserve(
     pool: PoolApi,
     reservation: int,
     reason: Annotated[str, typer.Option(help="Why; the audit records it.")] = "",
-) -> Told:
+) -> CommandOutput:
     """Cancel a reservation; students who have a slice keep it."""
     answer = pool.call("DELETE", f"/reservations/{reservation}", reason=reason)
-    return answer, sentence(ReservationView.model_validate(answer))
+    return answer, describe_reservation(ReservationView.model_validate(answer))
 
 
 def seconds(text: str) -> float:
@@ -87,11 +100,11 @@ def seconds(text: str) -> float:
 
 def weekdays(texts: Iterable[str]) -> list[str]:
     """``tue``, ``Tuesday`` or ``mon,wed`` as the API writes days."""
-    words = [word for text in texts for word in re.split(r"[,+ ]+", text.lower()) if word]
-    wrong = [word for word in words if word[:3] not in WEEKDAYS]
+    day_names = [name for text in texts for name in re.split(r"[,+ ]+", text.lower()) if name]
+    wrong = [name for name in day_names if name[:3] not in WEEKDAYS]
     if wrong:
         raise typer.BadParameter(f"{wrong[0]!r} is not a weekday; write {', '.join(WEEKDAYS)}.")
-    return [day for day in WEEKDAYS if day in {word[:3] for word in words}]
+    return [day for day in WEEKDAYS if day in {name[:3] for name in day_names}]
 
 
 def day(text: str | None) -> str | None:
@@ -102,28 +115,32 @@ def day(text: str | None) -> str | None:
         raise typer.BadParameter(f"{text!r} is not a date; write 2026-07-14.") from None
 
 
-def sentence(one: ReservationView) -> str:
+def describe_reservation(reservation: ReservationView) -> str:
     """One reservation, for people."""
-    certain = one.outlook or f"All {one.count} are certain."
-    return shown(
-        f"reservation {one.id}: {one.count} × {one.shape} for {one.course}, {_when(one)}: "
-        f"{_state(one)}{f'; next {_next(one)}' if one.starts_at else ''}"
-        f"{f'. {certain}' if one.state in STATE_WORDS else ''}"
+    certain = reservation.outlook or f"All {reservation.count} are certain."
+    slots = f"{reservation.count} × {reservation.shape}"
+    upcoming = f"; next {_next_start(reservation)}" if reservation.starts_at else ""
+    outlook = f". {certain}" if reservation.state in STATE_WORDS else ""
+    return printable(
+        f"reservation {reservation.id}: {slots} for {reservation.course}, {_dates(reservation)}: "
+        f"{_state_in_words(reservation)}{upcoming}{outlook}"
     )
 
 
-def _when(one: ReservationView) -> str:
-    days = "+".join(one.weekdays) or str(one.date)
-    until = f" until {one.until}" if one.until else ""
-    return f"{days} {one.from_time}-{one.to_time} {one.tz}{until}"
+def _dates(reservation: ReservationView) -> str:
+    days = "+".join(reservation.weekdays) or str(reservation.date)
+    until = f" until {reservation.until}" if reservation.until else ""
+    return f"{days} {reservation.from_time}-{reservation.to_time} {reservation.tz}{until}"
 
 
-def _next(one: ReservationView) -> str:
+def _next_start(reservation: ReservationView) -> str:
     """When it begins, by a clock of its own time zone."""
-    if one.starts_at is None:
+    if reservation.starts_at is None:
         return ""
-    return f"{datetime.fromtimestamp(one.starts_at, ZoneInfo(one.tz)):%Y-%m-%d %H:%M}"
+    return (
+        f"{datetime.fromtimestamp(reservation.starts_at, ZoneInfo(reservation.tz)):%Y-%m-%d %H:%M}"
+    )
 
 
-def _state(one: ReservationView) -> str:
-    return STATE_WORDS.get(one.state, one.state.value)
+def _state_in_words(reservation: ReservationView) -> str:
+    return STATE_WORDS.get(reservation.state, reservation.state.value)

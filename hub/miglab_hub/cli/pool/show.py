@@ -20,9 +20,19 @@ from rich.text import Text
 
 from miglab_api.gpus import GpuView, PoolSnapshot, SliceView
 from miglab_api.tickets import Purpose, TicketView
-from miglab_api.usage import BOM, GroupBy, UsageReport, UsageRow, as_csv
+from miglab_api.usage import BOM, GroupBy, UsageReport, UsageRow, to_csv
 from miglab_api.wording import server_in_words
-from miglab_hub.cli.pool.output import AsJson, Told, api, asks, cell, shown, table, tell, who
+from miglab_hub.cli.pool.output import (
+    AsJson,
+    CommandOutput,
+    api,
+    cell,
+    person_name,
+    pool_command,
+    print_answer,
+    printable,
+    table,
+)
 from miglab_hub.pool_api import PoolApi
 
 UNITS_S = {"m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
@@ -32,31 +42,33 @@ DAY = ["%Y-%m-%d"]
 app = typer.Typer()
 
 
-@asks(app)
-def status(pool: PoolApi) -> Told:
+@pool_command(app)
+def status(pool: PoolApi) -> CommandOutput:
     """Show every GPU with its slices, and the queue."""
     answer = pool.call("GET", "/pool")
-    return answer, picture(PoolSnapshot.model_validate(answer), time.time())
+    return answer, draw_pool(PoolSnapshot.model_validate(answer), time.time())
 
 
-def picture(snapshot: PoolSnapshot, now: float, head: str = "") -> RenderableType:
+def draw_pool(snapshot: PoolSnapshot, now: float, head: str = "") -> RenderableType:
     """The pool as a person reads it."""
-    paused = f"paused: {shown(snapshot.paused)}" if snapshot.paused else ""
-    said: list[RenderableType] = [Text(line, "bold") for line in (head, paused) if line]
+    paused = f"paused: {printable(snapshot.paused)}" if snapshot.paused else ""
+    headings: list[RenderableType] = [Text(line, "bold") for line in (head, paused) if line]
     waiting = _waiting(snapshot) if snapshot.waiting else Text("The queue is empty.")
-    return Group(*said, _slices(snapshot, now), waiting)
+    return Group(*headings, _slices(snapshot, now), waiting)
 
 
 def _slices(snapshot: PoolSnapshot, now: float) -> Table:
-    made = table("GPU", "slice", "profile", "placement", "state", "lease", "held by", "time left")
+    slice_table = table(
+        "GPU", "slice", "profile", "placement", "state", "lease", "held by", "time left"
+    )
     for gpu in snapshot.gpus:
-        made.add_row(str(gpu.index), "", "", "", cell(_trouble(gpu)), "", "", "")
+        slice_table.add_row(str(gpu.index), "", "", "", cell(_gpu_problems(gpu)), "", "", "")
         for item in sorted(gpu.slices, key=lambda item: item.start):
-            made.add_row(*_slice_row(item, now))
-    return made
+            slice_table.add_row(*_slice_row(item, now))
+    return slice_table
 
 
-def _trouble(gpu: GpuView) -> str:
+def _gpu_problems(gpu: GpuView) -> str:
     parts = ["" if gpu.state == "ok" else f"{gpu.state}: {gpu.reason}"]
     parts += [f"draining: {gpu.draining}"] if gpu.draining else []
     parts += [f"only for {gpu.course}"] if gpu.course else []
@@ -64,7 +76,7 @@ def _trouble(gpu: GpuView) -> str:
 
 
 def _slice_row(item: SliceView, now: float) -> tuple[str | Text, ...]:
-    held = item.user or ("somebody" if item.lease is not None else "")
+    holder = item.user or ("somebody" if item.lease is not None else "")
     server = f" ({server_in_words(item.server)})" if item.server else ""
     return (
         "",
@@ -73,47 +85,49 @@ def _slice_row(item: SliceView, now: float) -> tuple[str | Text, ...]:
         f"{{{item.start}}}:{item.size}",
         item.state.value + (", draining" if item.draining else ""),
         "" if item.lease is None else str(item.lease),
-        cell(held + server),
-        "" if item.lease is None else _left(item.guaranteed_until or 0.0, now),
+        cell(holder + server),
+        "" if item.lease is None else _time_left(item.guaranteed_until or 0.0, now),
     )
 
 
 def _waiting(snapshot: PoolSnapshot) -> Table:
-    made = table("position", "ticket", "user", "course", "shape", "waiting")
+    queue_table = table("position", "ticket", "user", "course", "shape", "waiting")
     for ticket in snapshot.waiting:
         since = f"{(snapshot.at - ticket.created_at) / 60:.0f} min"
         position = "" if ticket.position is None else str(ticket.position)
-        who = cell(ticket.user or "somebody")
-        made.add_row(position, str(ticket.id), who, cell(ticket.course), ticket.shape, since)
-    return made
+        user = cell(ticket.user or "somebody")
+        queue_table.add_row(
+            position, str(ticket.id), user, cell(ticket.course), ticket.shape, since
+        )
+    return queue_table
 
 
 @app.command()
 def watch(context: typer.Context, as_json: AsJson = False) -> None:
     """Show the pool and follow its changes until Ctrl-C."""
-    told = api(context).events("/events")
+    events = api(context).events("/events")
     if as_json:
-        for one in told:
-            print(json.dumps(one), flush=True)
+        for event in events:
+            print(json.dumps(event), flush=True)
         return
-    snapshots = (PoolSnapshot.model_validate(one) for one in told)
+    snapshots = (PoolSnapshot.model_validate(event) for event in events)
     if sys.stdout.isatty():
-        _draw(snapshots)
+        _redraw(snapshots)
     else:
-        _list(snapshots)
+        _print_changes(snapshots)
 
 
-def _draw(snapshots: Iterator[PoolSnapshot]) -> None:
+def _redraw(snapshots: Iterator[PoolSnapshot]) -> None:
     with Live(console=Console(highlight=False), auto_refresh=False, screen=True) as live:
         for snapshot in snapshots:
             head = f"{_clock(snapshot.at)}; press Ctrl-C to end"
-            live.update(picture(snapshot, snapshot.at, head), refresh=True)
+            live.update(draw_pool(snapshot, snapshot.at, head), refresh=True)
 
 
-def _list(snapshots: Iterator[PoolSnapshot]) -> None:
+def _print_changes(snapshots: Iterator[PoolSnapshot]) -> None:
     before: PoolSnapshot | None = None
     for snapshot in snapshots:
-        for line in news(before, snapshot):
+        for line in changed_lines(before, snapshot):
             print(f"{_clock(snapshot.at)} {line}", flush=True)
         before = snapshot
 
@@ -122,15 +136,19 @@ def _clock(at: float) -> str:
     return f"{datetime.fromtimestamp(at).astimezone():%H:%M:%S %Z}"
 
 
-def news(before: PoolSnapshot | None, now: PoolSnapshot) -> list[str]:
+def changed_lines(before: PoolSnapshot | None, now: PoolSnapshot) -> list[str]:
     """What is new since the last look, a line each; at first all there is.  Pure."""
     lines = []
     if now.paused != (before.paused if before else ""):
         lines.append(f"paused: {now.paused}" if now.paused else "new leases are granted again")
-    known, found = dict(_states(before)) if before else {}, dict(_states(now))
-    lines += [f"{what}: {said}" for what, said in found.items() if known.get(what) != said]
-    lines += [f"{what}: gone" for what in known if what not in found]
-    return [shown(line) for line in lines]
+    states_before, states = dict(_states(before)) if before else {}, dict(_states(now))
+    lines += [
+        f"{subject}: {state}"
+        for subject, state in states.items()
+        if states_before.get(subject) != state
+    ]
+    lines += [f"{subject}: gone" for subject in states_before if subject not in states]
+    return [printable(line) for line in lines]
 
 
 def _states(snapshot: PoolSnapshot) -> Iterator[tuple[str, str]]:
@@ -140,44 +158,44 @@ def _states(snapshot: PoolSnapshot) -> Iterator[tuple[str, str]]:
         reason = f": {gpu.reason}" if gpu.reason else ""
         yield f"GPU {gpu.index}", f"{gpu.state}{reason}{draining}"
     for gpu in snapshot.gpus:
-        yield from ((f"slice {item.slice_id}", _slice(item)) for item in gpu.slices)
-    yield from ((f"ticket {one.id}", _ticket(one)) for one in snapshot.waiting)
+        yield from ((f"slice {item.slice_id}", _describe_slice(item)) for item in gpu.slices)
+    yield from ((f"ticket {ticket.id}", _describe_ticket(ticket)) for ticket in snapshot.waiting)
 
 
-def _slice(item: SliceView) -> str:
-    where = f"GPU {item.gpu} {{{item.start}}}:{item.size}"
-    by = f" by {item.user or 'somebody'}" if item.lease is not None else ""
-    return f"{item.profile} on {where}, {item.state}{by}"
+def _describe_slice(item: SliceView) -> str:
+    placement = f"GPU {item.gpu} {{{item.start}}}:{item.size}"
+    holder = f" by {item.user or 'somebody'}" if item.lease is not None else ""
+    return f"{item.profile} on {placement}, {item.state}{holder}"
 
 
-def _ticket(one: TicketView) -> str:
-    position = "" if one.position is None else f", position {one.position}"
-    return f"{one.shape} for {one.user or 'somebody'}, {one.state}{position}"
+def _describe_ticket(ticket: TicketView) -> str:
+    position = "" if ticket.position is None else f", position {ticket.position}"
+    return f"{ticket.shape} for {ticket.user or 'somebody'}, {ticket.state}{position}"
 
 
-@asks(app)
+@pool_command(app)
 def leases(
     pool: PoolApi,
     user: Annotated[str | None, typer.Option(help="Only this user's leases.")] = None,
-) -> Told:
+) -> CommandOutput:
     """List the live leases."""
     answer = pool.call("GET", "/leases", user=user)
-    made = table("lease", "user", "server", "course", "shape", "state", "guaranteed")
-    for one in answer:
-        is_borrow = one["purpose"] == Purpose.BORROW
-        said = {**one, "server": server_in_words(one["server"])} if is_borrow else one
-        cells = (said[key] for key in ("id", "user", "server", "course", "shape", "state"))
-        made.add_row(*(cell(str(each)) for each in cells), guaranteed(one))
-    return answer, made
+    lease_table = table("lease", "user", "server", "course", "shape", "state", "guaranteed")
+    for lease in answer:
+        is_borrow = lease["purpose"] == Purpose.BORROW
+        shown_lease = {**lease, "server": server_in_words(lease["server"])} if is_borrow else lease
+        cells = (shown_lease[key] for key in ("id", "user", "server", "course", "shape", "state"))
+        lease_table.add_row(*(cell(str(text)) for text in cells), guarantee_left(lease))
+    return answer, lease_table
 
 
-def guaranteed(lease: Mapping[str, Any]) -> str:
+def guarantee_left(lease: Mapping[str, Any]) -> str:
     """For how long a lease is guaranteed, by what the service answered."""
     until = lease["ends_at"] or lease["guaranteed_until"]
-    return _left(until, time.time(), lease["ends_at"])
+    return _time_left(until, time.time(), lease["ends_at"])
 
 
-def _left(until: float, now: float, ends_at: float | None = None) -> str:
+def _time_left(until: float, now: float, ends_at: float | None = None) -> str:
     """The same by its parts; a lease that then ends says so."""
     if until <= now and ends_at is None:
         return "open"
@@ -187,7 +205,7 @@ def _left(until: float, now: float, ends_at: float | None = None) -> str:
 # -- what was done, and what was used --------------------------------------------------------------
 
 
-@asks(app)
+@pool_command(app)
 def audit(
     pool: PoolApi,
     since: Annotated[
@@ -196,7 +214,7 @@ def audit(
     until: Annotated[
         str | None, typer.Option(help="Before this time; written like --since.")
     ] = None,
-    by: Annotated[str | None, typer.Option(help="Only actions of this person.")] = None,
+    person: Annotated[str | None, typer.Option("--by", help="Only actions of this person.")] = None,
     kind: Annotated[
         str | None,
         typer.Option(help="Only one kind of object: gpu, slice, lease, ticket, reservation …"),
@@ -211,14 +229,14 @@ def audit(
     limit: Annotated[
         int, typer.Option(help="Show at most this many, the newest first.", min=1, max=1000)
     ] = 100,
-) -> Told:
+) -> CommandOutput:
     """List who did what, when and why, the newest first."""
     now = time.time()
     answer = pool.call(
-        "GET", "/audit", since=moment(since, now), until=moment(until, now), by=by, kind=kind,
+        "GET", "/audit", since=moment(since, now), until=moment(until, now), by=person, kind=kind,
         target=target, course=course, everything=everything or None, limit=limit,
     )  # fmt: skip
-    return answer, _entries(answer)
+    return answer, _audit_table(answer)
 
 
 def moment(text: str | None, now: float) -> float | None:
@@ -240,15 +258,15 @@ def moment(text: str | None, now: float) -> float | None:
         ) from None
 
 
-def _entries(entries: list[dict[str, Any]]) -> RenderableType:
-    made = table("when", "who", "did", "what", "course", "from", "to", "why")
-    for one in entries:
-        when = f"{datetime.fromtimestamp(one['at']).astimezone():%Y-%m-%d %H:%M:%S %Z}"
-        target = f"{one['kind']} {one['target']}"
-        said = (one[key] for key in ("course", "from_state", "to_state", "reason"))
-        words = (who(one["by"]), one["action"], target, *said)
-        made.add_row(when, *(cell(word) for word in words))
-    return made if entries else "The audit has no such entries."
+def _audit_table(entries: list[dict[str, Any]]) -> RenderableType:
+    audit_table = table("when", "who", "did", "what", "course", "from", "to", "why")
+    for entry in entries:
+        time_text = f"{datetime.fromtimestamp(entry['at']).astimezone():%Y-%m-%d %H:%M:%S %Z}"
+        target = f"{entry['kind']} {entry['target']}"
+        details = (entry[key] for key in ("course", "from_state", "to_state", "reason"))
+        texts = (person_name(entry["by"]), entry["action"], target, *details)
+        audit_table.add_row(time_text, *(cell(text) for text in texts))
+    return audit_table if entries else "The audit has no such entries."
 
 
 @app.command()
@@ -261,7 +279,9 @@ def usage(
     until: Annotated[
         datetime | None, typer.Option(formats=DAY, help="Last day; by default today.")
     ] = None,
-    by: Annotated[GroupBy, typer.Option(help="What each row stands for.")] = GroupBy.COURSE,
+    grouping: Annotated[
+        GroupBy, typer.Option("--by", help="What each row stands for.")
+    ] = GroupBy.COURSE,
     csv: Annotated[bool, typer.Option("--csv", help="Print a table for a spreadsheet.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -269,29 +289,29 @@ def usage(
     if csv and as_json:
         raise typer.BadParameter("choose one of --csv and --json")
     days = {"since": _day(since), "until": _day(until)}
-    answer = api(context).call("GET", "/usage", **days, by=by.value)
+    answer = api(context).call("GET", "/usage", **days, by=grouping.value)
     if csv:
-        sys.stdout.write(as_csv(UsageReport.model_validate(answer)).removeprefix(BOM))
+        sys.stdout.write(to_csv(UsageReport.model_validate(answer)).removeprefix(BOM))
         return
-    tell(answer, _report(answer), as_json)
+    print_answer(answer, _usage_report(answer), as_json)
 
 
 def _day(moment: datetime | None) -> str | None:
     return None if moment is None else f"{moment:%Y-%m-%d}"
 
 
-def _report(answer: dict[str, Any]) -> RenderableType:
-    found = UsageReport.model_validate(answer)
-    period = f"{found.since} to {found.until}, {found.timezone}"
-    if not found.rows:
+def _usage_report(answer: dict[str, Any]) -> RenderableType:
+    report = UsageReport.model_validate(answer)
+    period = f"{report.since} to {report.until}, {report.timezone}"
+    if not report.rows:
         return f"Nothing was used from {period}."
-    made = table(
-        found.by.value, "slice-hours", "idle", "leases", "median wait", "p95 wait",
+    usage_table = table(
+        report.by.value, "slice-hours", "idle", "leases", "median wait", "p95 wait",
         "reclaimed", "refused",
     )  # fmt: skip
-    for row in (*found.rows, found.total.model_copy(update={"key": "all"})):
-        made.add_row(*(cell(text) for text in _cells(row)))
-    return Group(f"from {period}", made)
+    for row in (*report.rows, report.total.model_copy(update={"key": "all"})):
+        usage_table.add_row(*(cell(text) for text in _cells(row)))
+    return Group(f"from {period}", usage_table)
 
 
 def _cells(row: UsageRow) -> tuple[str, ...]:

@@ -13,15 +13,24 @@ from rich.text import Text
 
 from miglab_api.staff import STAFF_ACTIONS
 from miglab_api.wording import server_in_words
-from miglab_hub.cli.pool.output import Told, Why, asks, cell, of_thing, shown, table, who
+from miglab_hub.cli.pool.output import (
+    CommandOutput,
+    Reason,
+    cell,
+    describe,
+    person_name,
+    pool_command,
+    printable,
+    table,
+)
 from miglab_hub.cli.pool.reserve import seconds
-from miglab_hub.cli.pool.show import guaranteed
+from miglab_hub.cli.pool.show import guarantee_left
 from miglab_hub.errors import RefusedError
 from miglab_hub.pool_api import PoolApi
 
 app = typer.Typer()
 
-Needed = Annotated[
+RequiredReason = Annotated[
     str,
     typer.Option(
         "--reason", help="Why; the audit records it, and the people concerned can read it."
@@ -35,27 +44,27 @@ Anyway = Annotated[
 # -- leases ----------------------------------------------------------------------------------------
 
 
-@asks(app)
-def release(pool: PoolApi, lease: int, reason: Why = "") -> Told:
+@pool_command(app)
+def release(pool: PoolApi, lease: int, reason: Reason = "") -> CommandOutput:
     """Release a lease: its server is stopped, and then its slices are free."""
     answer = pool.call("POST", f"/leases/{lease}/release", {"reason": reason})
-    return answer, of_thing(answer, "lease")
+    return answer, describe(answer, "lease")
 
 
-@asks(app)
+@pool_command(app)
 def extend(
     pool: PoolApi,
     lease: int,
     minutes: Annotated[float, typer.Argument(help="How many minutes longer.", min=1)],
-    reason: Why = "",
-) -> Told:
+    reason: Reason = "",
+) -> CommandOutput:
     """Give a lease more time; this also ends a warning by staff."""
     body = {"by_s": minutes * 60} | ({"reason": reason} if reason else {})
     answer = pool.call("POST", f"/leases/{lease}/extend", body)
-    return answer, f"{of_thing(answer, 'lease')}, guaranteed: {guaranteed(answer)}"
+    return answer, f"{describe(answer, 'lease')}, guaranteed: {guarantee_left(answer)}"
 
 
-@asks(app, "reclaim")
+@pool_command(app, "reclaim")
 def reclaim_(
     pool: PoolApi,
     lease: Annotated[int | None, typer.Argument(help="The lease to reclaim.")] = None,
@@ -69,40 +78,46 @@ def reclaim_(
     explain: Annotated[
         str | None, typer.Option(help="Only this user's leases, with every figure and its age.")
     ] = None,
-) -> Told:
+) -> CommandOutput:
     """Reclaim a lease; without one, show what the reclaimer thinks of each lease, and why."""
     if lease is not None:
         if not reason:
             raise typer.BadParameter("give a reason with --reason", param_hint="--reason")
         body = {"reason": reason, "warning_s": seconds("0" if now else warning)}
         answer = pool.call("POST", f"/leases/{lease}/reclaim", body)
-        told = answer["warning"]
-        when = f"; it ends in {told['reclaim_at'] - told['at']:.0f} s" if told else ""
-        return answer, f"{of_thing(answer, 'lease')}{when}"
+        lease_warning = answer["warning"]
+        end = (
+            f"; it ends in {lease_warning['reclaim_at'] - lease_warning['at']:.0f} s"
+            if lease_warning
+            else ""
+        )
+        return answer, f"{describe(answer, 'lease')}{end}"
     answer = pool.call("GET", "/reclaim", user=explain)
-    parts = _parts(answer, with_figures=explain is not None)
+    parts = _reclaim_lines(answer, with_figures=explain is not None)
     return answer, Group(*parts) if answer else "No lease is in use."
 
 
-def _parts(told: Sequence[Mapping[str, Any]], *, with_figures: bool) -> Iterator[RenderableType]:
+def _reclaim_lines(
+    leases: Sequence[Mapping[str, Any]], *, with_figures: bool
+) -> Iterator[RenderableType]:
     """What the service told of each lease; with figures also what each was decided by."""
-    for one in told:
-        yield Text(_headline(one))
+    for lease in leases:
+        yield Text(_reclaim_sentence(lease))
         if with_figures:
-            figures = {**one["figures"], "keepalives": one["keepalives"]}
+            figures = {**lease["figures"], "keepalives": lease["keepalives"]}
             table = Table(box=None, pad_edge=False, show_header=False)
             for name, value in figures.items():
                 table.add_row("", name, "unknown" if value is None else str(value))
             yield table
 
 
-def _headline(one: Mapping[str, Any]) -> str:
+def _reclaim_sentence(lease: Mapping[str, Any]) -> str:
     """One lease in a sentence."""
-    server = f" ({server_in_words(one['server'])})" if one["server"] else ""
-    acts = "" if one["is_acted_on"] else " [reported only: dry run, or switched off]"
-    return shown(
-        f"lease {one['lease']} of {one['user']}{server}, {one['shape']}: {one['activity']}, "
-        f"{one['decision']}{acts}. {one['reason']}"
+    server = f" ({server_in_words(lease['server'])})" if lease["server"] else ""
+    acts = "" if lease["is_acted_on"] else " [reported only: dry run, or switched off]"
+    return printable(
+        f"lease {lease['lease']} of {lease['user']}{server}, {lease['shape']}: "
+        f"{lease['activity']}, {lease['decision']}{acts}. {lease['reason']}"
     )
 
 
@@ -117,29 +132,31 @@ class DrainTarget(StrEnum):
 
 
 Kind = Annotated[DrainTarget, typer.Argument(help="gpu or slice.")]
-Which = Annotated[str, typer.Argument(help="A GPU's index or UUID, or a slice's number.")]
+TargetName = Annotated[str, typer.Argument(help="A GPU's index or UUID, or a slice's number.")]
 
 
-def command_of(key: str) -> Callable[..., Told]:
+def staff_command(key: str) -> Callable[..., CommandOutput]:
     """The command of an action on a slice, or on whatever can be drained, by the table."""
-    action = next(one for one in STAFF_ACTIONS if one.key == key)
+    action = next(action for action in STAFF_ACTIONS if action.key == key)
     parameters: dict[str, tuple[Any, Any]] = {"pool": (PoolApi, Parameter.empty)}
     if "gpu" in action.kinds:
-        parameters |= {"kind": (Kind, Parameter.empty), "which": (Which, Parameter.empty)}
+        parameters |= {"kind": (Kind, Parameter.empty), "which": (TargetName, Parameter.empty)}
     else:
         parameters |= {"slice_id": (int, Parameter.empty)}
     if action.needs_no_reason:
-        parameters |= {"reason": (Why, "")}
+        parameters |= {"reason": (Reason, "")}
     else:
-        parameters |= {"reason": (Needed, Parameter.empty), "anyway": (Anyway, "")}
+        parameters |= {"reason": (RequiredReason, Parameter.empty), "anyway": (Anyway, "")}
 
-    def command(pool: PoolApi, reason: str, **given: Any) -> Told:
-        kind = given.get("kind", DrainTarget.SLICE)
-        which = str(given.get("which", given.get("slice_id")))
-        body = {"reason": reason} | {k: v for k, v in given.items() if k == "anyway" and v}
-        answer = pool.call("POST", f"{_path(pool, kind, which)}/{key}", body)
-        told = action.told.format(kind=kind.value, which=shown(which), reason=shown(reason))
-        return answer, told
+    def command(pool: PoolApi, reason: str, **arguments: Any) -> CommandOutput:
+        kind = arguments.get("kind", DrainTarget.SLICE)
+        target = str(arguments.get("which", arguments.get("slice_id")))
+        body = {"reason": reason} | {k: v for k, v in arguments.items() if k == "anyway" and v}
+        answer = pool.call("POST", f"{_target_path(pool, kind, target)}/{key}", body)
+        sentence = action.confirmation.format(
+            kind=kind.value, which=printable(target), reason=printable(reason)
+        )
+        return answer, sentence
 
     vars(command)["__signature__"] = Signature(
         [
@@ -147,42 +164,42 @@ def command_of(key: str) -> Callable[..., Told]:
             for name, (kind, default) in parameters.items()
         ]
     )
-    command.__doc__ = action.says
+    command.__doc__ = action.summary
     return command
 
 
 for _key in ("drain", "undrain", "quarantine", "clear", "adopt"):
-    asks(app, _key)(command_of(_key))
+    pool_command(app, _key)(staff_command(_key))
 
 
-def _path(pool: PoolApi, kind: DrainTarget, which: str) -> str:
+def _target_path(pool: PoolApi, kind: DrainTarget, target: str) -> str:
     """The API's path of a place; a GPU may be named by its index."""
     if kind is DrainTarget.SLICE:
-        if not which.isdecimal():
+        if not target.isdecimal():
             raise typer.BadParameter(
-                f"{which!r} is not a slice; `miglab pool status` lists their numbers."
+                f"{target!r} is not a slice; `miglab pool status` lists their numbers."
             )
-        return f"/slices/{which}"
-    if not which.isdecimal():
-        return f"/gpus/{quote(which, safe='')}"
+        return f"/slices/{target}"
+    if not target.isdecimal():
+        return f"/gpus/{quote(target, safe='')}"
     gpus = pool.call("GET", "/pool")["gpus"]
-    uuid = next((gpu["uuid"] for gpu in gpus if gpu["index"] == int(which)), None)
+    uuid = next((gpu["uuid"] for gpu in gpus if gpu["index"] == int(target)), None)
     if uuid is None:
-        raise RefusedError(f"This lab has no GPU {which}; it has {len(gpus)}.", "unknown-gpu")
+        raise RefusedError(f"This lab has no GPU {target}; it has {len(gpus)}.", "unknown-gpu")
     return f"/gpus/{quote(uuid, safe='')}"
 
 
 # -- the queue ------------------------------------------------------------------------------------
 
 
-@asks(app)
-def cancel(pool: PoolApi, ticket: int) -> Told:
+@pool_command(app)
+def cancel(pool: PoolApi, ticket: int) -> CommandOutput:
     """Remove a ticket from the queue."""
     answer = pool.call("DELETE", f"/tickets/{ticket}")
-    return answer, of_thing(answer, "ticket")
+    return answer, describe(answer, "ticket")
 
 
-@asks(app, "next")
+@pool_command(app, "next")
 def next_(
     pool: PoolApi,
     ticket: int,
@@ -192,20 +209,20 @@ def next_(
     undo: Annotated[
         bool, typer.Option("--undo", help="Return the ticket to its own position.")
     ] = False,
-) -> Told:
+) -> CommandOutput:
     """Give a ticket the next slices that fit; no running lease is ended for it."""
     if not undo and not reason:
         raise typer.BadParameter("give a reason with --reason", param_hint="--reason")
     body = None if undo else {"reason": reason}
     answer = pool.call("DELETE" if undo else "POST", f"/tickets/{ticket}/next", body)
-    where = f"position {answer['position']}" if answer["position"] else "not in the queue"
-    return answer, f"{of_thing(answer, 'ticket')}, {where}"
+    position = f"position {answer['position']}" if answer["position"] else "not in the queue"
+    return answer, f"{describe(answer, 'ticket')}, {position}"
 
 
 # -- messages -------------------------------------------------------------------------------------
 
 
-@asks(app)
+@pool_command(app)
 def message(
     pool: PoolApi,
     text: Annotated[str, typer.Argument(help="The message.")],
@@ -216,30 +233,30 @@ def message(
     shown_for: Annotated[
         str, typer.Option("--for", help="How long it is shown: 15m, 1.5h.")
     ] = "60m",
-) -> Told:
+) -> CommandOutput:
     """Show a message in JupyterLab, with your name."""
     if sum((user is not None, course is not None, everybody)) != 1:
         raise typer.BadParameter("say who gets the message: --user, --course or --all")
-    named = {"to_user": user, "to_server": server, "to_course": course}
-    to = {key: value for key, value in named.items() if value is not None}
+    addressees = {"to_user": user, "to_server": server, "to_course": course}
+    to = {key: value for key, value in addressees.items() if value is not None}
     body = {"text": text, "all": everybody, "minutes": seconds(shown_for) / 60, **to}
     answer = pool.call("POST", "/messages", body)
     return answer, f"message {answer['id']} is shown to {_addressee(answer)}"
 
 
-@asks(app)
-def messages(pool: PoolApi) -> Told:
+@pool_command(app)
+def messages(pool: PoolApi) -> CommandOutput:
     """List the messages that are being shown."""
     answer = pool.call("GET", "/messages")
-    made = table("id", "to", "by", "text")
-    for one in answer:
-        cells = (_addressee(one), who(one["by"]), one["text"])
-        made.add_row(str(one["id"]), *(cell(each) for each in cells))
-    return answer, made if answer else "No messages are being shown."
+    message_table = table("id", "to", "by", "text")
+    for message in answer:
+        cells = (_addressee(message), person_name(message["by"]), message["text"])
+        message_table.add_row(str(message["id"]), *(cell(text) for text in cells))
+    return answer, message_table if answer else "No messages are being shown."
 
 
-@asks(app)
-def recall(pool: PoolApi, message_id: int, reason: Why = "") -> Told:
+@pool_command(app)
+def recall(pool: PoolApi, message_id: int, reason: Reason = "") -> CommandOutput:
     """Withdraw a message."""
     answer = pool.call("DELETE", f"/messages/{message_id}", reason=reason)
     return answer, f"message {message_id} has been withdrawn"
@@ -248,22 +265,22 @@ def recall(pool: PoolApi, message_id: int, reason: Why = "") -> Told:
 def _addressee(message: dict[str, Any]) -> str:
     """Whom a message is for."""
     if message["to_user"] is None:
-        return shown(f"course {message['to_course']}" if message["to_course"] else "everybody")
+        return printable(f"course {message['to_course']}" if message["to_course"] else "everybody")
     server = message["to_server"]
     at = "" if server is None else f" at {server or 'the default server'}"
-    return shown(f"{message['to_user']}{at}")
+    return printable(f"{message['to_user']}{at}")
 
 
 # -- the pool --------------------------------------------------------------------------------------
 
 
-@asks(app)
-def pause(pool: PoolApi, reason: Needed) -> Told:
+@pool_command(app)
+def pause(pool: PoolApi, reason: RequiredReason) -> CommandOutput:
     """Stop granting new leases; running leases go on."""
     return pool.call("POST", "/pool/pause", {"reason": reason}), "new leases are paused"
 
 
-@asks(app)
-def resume(pool: PoolApi) -> Told:
+@pool_command(app)
+def resume(pool: PoolApi) -> CommandOutput:
     """Grant leases again."""
     return pool.call("POST", "/pool/resume"), "new leases are granted again"

@@ -50,14 +50,14 @@ def error_code(name: str) -> int:
         ValueError: there is no such error; names those there are.
     """
     codes = {
-        known.removeprefix("NVML_ERROR_"): int(value)
-        for known, value in vars(pynvml).items()
-        if known.startswith("NVML_ERROR_")
+        constant.removeprefix("NVML_ERROR_"): int(value)
+        for constant, value in vars(pynvml).items()
+        if constant.startswith("NVML_ERROR_")
     } | {"SUCCESS": int(pynvml.NVML_SUCCESS)}
-    wanted = name.strip().upper().replace("-", "_").removeprefix("NVML_ERROR_")
-    if wanted not in codes:
+    error = name.strip().upper().replace("-", "_").removeprefix("NVML_ERROR_")
+    if error not in codes:
         raise ValueError(f"NVML has no error {name!r}; there are: {', '.join(sorted(codes))}.")
-    return codes[wanted]
+    return codes[error]
 
 
 class SimulatedMachine:
@@ -100,12 +100,12 @@ class SimulatedMachine:
         if not 1 <= len(keys) <= MOST_GPUS:
             raise ValueError(f"A simulated machine has 1 to {MOST_GPUS} GPUs, not {len(keys)}.")
         root = uuid.uuid5(rules.NAMESPACE, seed or str(Path(folder).resolve()))
-        made = [
+        gpu_states = [
             Gpu(f"GPU-{uuid.uuid5(root, str(index))}", key, mig, mig)
             for index, key in enumerate(keys)
         ]
         machine = cls(folder)
-        machine._file.create(MachineState(made, delays or Delays()))
+        machine._file.create(MachineState(gpu_states, delays or Delays()))
         return machine
 
     def state(self) -> MachineState:
@@ -117,7 +117,7 @@ class SimulatedMachine:
 
     def view(self) -> dict[str, Any]:
         """The machine as plain values: GPUs with their slices, processes and faults."""
-        return _described(self.state(), self._now())
+        return _describe(self.state(), self._now())
 
     # -- processes ----------------------------------------------------------------------------
 
@@ -137,9 +137,11 @@ class SimulatedMachine:
         """
         with self._file.change() as state:
             gpu, gi_id, ci_id = self._find(state, on_uuid)
-            place = (gi_id, ci_id)
-            kept = [p for p in gpu.processes if (p.pid, (p.gi_id, p.ci_id)) != (pid, place)]
-            gpu.processes = [*kept, Process(pid, memory_mib, gi_id, ci_id, activity_pct)]
+            ids = (gi_id, ci_id)
+            other_processes = [
+                p for p in gpu.processes if (p.pid, (p.gi_id, p.ci_id)) != (pid, ids)
+            ]
+            gpu.processes = [*other_processes, Process(pid, memory_mib, gi_id, ci_id, activity_pct)]
 
     def remove_process(self, pid: int) -> None:
         """End a process wherever it runs.
@@ -291,7 +293,7 @@ def _repair(state: MachineState, gpu: Gpu) -> None:
     state.faults, state.hangs = [], []
 
 
-def _described(machine: MachineState, now: float) -> dict[str, Any]:
+def _describe(machine: MachineState, now: float) -> dict[str, Any]:
     return {
         "driver_loaded": machine.driver_loaded,
         "may_configure": machine.may_configure,
@@ -301,22 +303,22 @@ def _described(machine: MachineState, now: float) -> dict[str, Any]:
             " ".join((hang.function or "all", *([hang.gpu_uuid] if hang.gpu_uuid else [])))
             for hang in machine.hangs
         ],
-        "gpus": [_described_gpu(index, gpu, now) for index, gpu in enumerate(machine.gpus)],
+        "gpus": [_describe_gpu(index, gpu, now) for index, gpu in enumerate(machine.gpus)],
     }
 
 
-def _described_gpu(index: int, gpu: Gpu, now: float) -> dict[str, Any]:
+def _describe_gpu(index: int, gpu: Gpu, now: float) -> dict[str, Any]:
     slices = [
-        _described_slice(gpu, instance, compute, now)
+        _describe_slice(gpu, instance, compute, now)
         for instance in sorted(gpu.instances, key=lambda i: i.start)
         for compute in (*instance.compute, *([] if instance.compute else [None]))
     ]
-    said = asdict(gpu)
-    del said["instances"], said["temperature_c"]
-    return {"index": index, **said, "slices": slices}
+    description = asdict(gpu)
+    del description["instances"], description["temperature_c"]
+    return {"index": index, **description, "slices": slices}
 
 
-def _described_slice(
+def _describe_slice(
     gpu: Gpu, instance: GpuInstance, compute: ComputeInstance | None, now: float
 ) -> dict[str, Any]:
     return {

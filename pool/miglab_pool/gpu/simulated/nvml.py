@@ -91,43 +91,45 @@ class MigFunctions(Library):
     # -- GPU instances ------------------------------------------------------------------------
 
     @exports("nvmlDeviceCreateGpuInstance")
-    def create_instance(self, device: Any, profile_id: Any, made: Any) -> None:
-        self._create(device, number(profile_id), None, made)
+    def create_instance(self, device: Any, profile_id: Any, instance_ref: Any) -> None:
+        self._create(device, number(profile_id), None, instance_ref)
 
     @exports("nvmlDeviceCreateGpuInstanceWithPlacement")
-    def create_instance_at(self, device: Any, profile_id: Any, place: Any, made: Any) -> None:
-        wanted = target(place)
-        self._create(device, number(profile_id), (wanted.start, wanted.size), made)
+    def create_instance_at(
+        self, device: Any, profile_id: Any, place: Any, instance_ref: Any
+    ) -> None:
+        placement = target(place)
+        self._create(device, number(profile_id), (placement.start, placement.size), instance_ref)
 
     def _create(
-        self, device: Any, profile_id: int, place: tuple[int, int] | None, made: Any
+        self, device: Any, profile_id: int, place: tuple[int, int] | None, instance_ref: Any
     ) -> None:
-        with self._act("create_gpu_instance_s") as machine:
+        with self._change_with_delay("create_gpu_instance_s") as machine:
             index, gpu = self.gpu_of(device, machine)
             instance = rules.create_gpu_instance(machine, gpu, profile_id, place, self.now())
-        put_handle(made, handle_of(INSTANCE, index, instance.gi_id))
+        put_handle(instance_ref, handle_of(INSTANCE, index, instance.gi_id))
 
     @exports("nvmlGpuInstanceDestroy")
     def destroy_instance(self, handle: Any) -> None:
-        with self._act("destroy_gpu_instance_s") as machine:
+        with self._change_with_delay("destroy_gpu_instance_s") as machine:
             _, gpu, instance = self.instance_of(handle, machine)
             rules.destroy_gpu_instance(machine, gpu, instance, self.now())
 
     @exports("nvmlDeviceGetGpuInstances")
-    def list_instances(self, device: Any, profile_id: Any, found: Any, count: Any) -> None:
+    def list_instances(self, device: Any, profile_id: Any, instance_refs: Any, count: Any) -> None:
         index, gpu = self.gpu_of(device)
         rules.profile_of(gpu, number(profile_id))
-        wanted = [i for i in gpu.instances if i.profile_id == number(profile_id)]
-        for place, instance in enumerate(wanted):
-            put_handle(found, handle_of(INSTANCE, index, instance.gi_id), place)
-        put(count, len(wanted))
+        instances = [i for i in gpu.instances if i.profile_id == number(profile_id)]
+        for place, instance in enumerate(instances):
+            put_handle(instance_refs, handle_of(INSTANCE, index, instance.gi_id), place)
+        put(count, len(instances))
 
     @exports("nvmlDeviceGetGpuInstanceById")
-    def instance_by_id(self, device: Any, gi_id: Any, found: Any) -> None:
+    def instance_by_id(self, device: Any, gi_id: Any, instance_ref: Any) -> None:
         index, gpu = self.gpu_of(device)
         if all(instance.gi_id != number(gi_id) for instance in gpu.instances):
             refuse(pynvml.NVML_ERROR_NOT_FOUND)
-        put_handle(found, handle_of(INSTANCE, index, number(gi_id)))
+        put_handle(instance_ref, handle_of(INSTANCE, index, number(gi_id)))
 
     @exports("nvmlGpuInstanceGetInfo")
     def instance_info(self, handle: Any, info: Any) -> None:
@@ -156,26 +158,28 @@ class MigFunctions(Library):
         out.multiprocessorCount = rules.compute_sm_count(gpu, instance, number(enum))
 
     @exports("nvmlGpuInstanceCreateComputeInstance")
-    def create_compute(self, handle: Any, profile_id: Any, made: Any) -> None:
-        with self._act("create_compute_instance_s") as machine:
+    def create_compute(self, handle: Any, profile_id: Any, compute_ref: Any) -> None:
+        with self._change_with_delay("create_compute_instance_s") as machine:
             index, gpu, instance = self.instance_of(handle, machine)
             profile, now = number(profile_id), self.now()
             compute = rules.create_compute_instance(machine, gpu, instance, profile, now)
-        put_handle(made, handle_of(COMPUTE, index, instance.gi_id, compute.ci_id))
+        put_handle(compute_ref, handle_of(COMPUTE, index, instance.gi_id, compute.ci_id))
 
     @exports("nvmlComputeInstanceDestroy")
     def destroy_compute(self, handle: Any) -> None:
-        with self._act("destroy_compute_instance_s") as machine:
+        with self._change_with_delay("destroy_compute_instance_s") as machine:
             _, gpu, instance, compute = self.compute_of(handle, machine)
             rules.destroy_compute_instance(machine, gpu, instance, compute, self.now())
 
     @exports("nvmlGpuInstanceGetComputeInstances")
-    def list_compute(self, handle: Any, profile_id: Any, found: Any, count: Any) -> None:
+    def list_compute(self, handle: Any, profile_id: Any, compute_refs: Any, count: Any) -> None:
         index, _, instance = self.instance_of(handle)
-        wanted = [c for c in instance.compute if c.profile_id == number(profile_id)]
-        for place, compute in enumerate(wanted):
-            put_handle(found, handle_of(COMPUTE, index, instance.gi_id, compute.ci_id), place)
-        put(count, len(wanted))
+        computes = [c for c in instance.compute if c.profile_id == number(profile_id)]
+        for place, compute in enumerate(computes):
+            put_handle(
+                compute_refs, handle_of(COMPUTE, index, instance.gi_id, compute.ci_id), place
+            )
+        put(count, len(computes))
 
     @exports("nvmlComputeInstanceGetInfo_v2")
     def compute_info(self, handle: Any, info: Any) -> None:
@@ -206,7 +210,7 @@ class MigFunctions(Library):
         put(count, rules.model_of(gpu).compute_slices if gpu.mig else 0)
 
     @exports("nvmlDeviceGetMigDeviceHandleByIndex")
-    def mig_by_index(self, device: Any, index: Any, found: Any) -> None:
+    def mig_by_index(self, device: Any, index: Any, device_ref: Any) -> None:
         gpu_index, gpu = self.gpu_of(device)
         if number(index) >= rules.model_of(gpu).compute_slices:
             refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
@@ -214,10 +218,10 @@ class MigFunctions(Library):
         indices = {compute.mig_index for _, compute in rules.mig_devices(gpu, listed_until)}
         if number(index) not in indices:
             refuse(pynvml.NVML_ERROR_NOT_FOUND)
-        put_handle(found, handle_of(MIG, gpu_index, number(index)))
+        put_handle(device_ref, handle_of(MIG, gpu_index, number(index)))
 
     @contextmanager
-    def _act(self, delay: str) -> Iterator[MachineState]:
+    def _change_with_delay(self, delay: str) -> Iterator[MachineState]:
         """Change the machine, and take as long as its `Delays` say, outside the file's lock."""
         with self.file.change() as machine:
             yield machine
@@ -298,19 +302,19 @@ def _bind(library: Library) -> dict[str, Any]:
     function they wrap in a closure, which is bound likewise.
     """
     names: dict[str, Any] = dict(vars(pynvml))
-    made: dict[FunctionType, FunctionType] = {}
+    rebound: dict[FunctionType, FunctionType] = {}
 
     def bound(value: Any) -> Any:
         if not isinstance(value, FunctionType) or value.__globals__ is not vars(pynvml):
             return value
-        if value not in made:
+        if value not in rebound:
             cells = tuple(CellType(bound(cell.cell_contents)) for cell in value.__closure__ or ())
-            made[value] = FunctionType(
+            rebound[value] = FunctionType(
                 value.__code__, names, value.__name__, value.__defaults__, cells or None
             )
-            made[value].__doc__ = value.__doc__
-            made[value].__kwdefaults__ = value.__kwdefaults__
-        return made[value]
+            rebound[value].__doc__ = value.__doc__
+            rebound[value].__kwdefaults__ = value.__kwdefaults__
+        return rebound[value]
 
     names.update({name: bound(value) for name, value in vars(pynvml).items()})
     names.update(
@@ -343,17 +347,17 @@ def run_program(program: Sequence[str], folder: Path) -> None:
         sys.argv = arguments
         runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
         return
-    path = _find(name)
+    path = _find_program(name)
     replace_library(folder)
     sys.argv = [str(path), *arguments]
     runpy.run_path(str(path), run_name="__main__")
 
 
-def _find(name: str) -> Path:
+def _find_program(name: str) -> Path:
     beside = Path(sys.executable).parent / name
-    found = next((p for p in (Path(name), beside) if p.is_file()), None)
+    file = next((p for p in (Path(name), beside) if p.is_file()), None)
     on_path = shutil.which(name)
-    path = found or (Path(on_path) if on_path else None)
+    path = file or (Path(on_path) if on_path else None)
     if path is None:
         raise LookupError(
             f"There is no program {name}; give -m MODULE, a Python file or a command."

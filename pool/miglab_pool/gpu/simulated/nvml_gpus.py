@@ -92,26 +92,26 @@ class GpuFunctions(Library):
         put(count, len(_present(self.file.read())))
 
     @exports("nvmlDeviceGetHandleByIndex_v2")
-    def by_index(self, index: Any, found: Any) -> None:
+    def by_index(self, index: Any, device_ref: Any) -> None:
         machine = self.file.read()
         present = _present(machine)
         if not 0 <= number(index) < len(present):
             refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
-        self._give(machine, present[number(index)], found)
+        self._give(machine, present[number(index)], device_ref)
 
     @exports("nvmlDeviceGetHandleByUUID")
-    def by_uuid(self, uuid: Any, found: Any) -> None:
-        wanted = (uuid.value or b"").decode(errors="replace")
+    def by_uuid(self, uuid: Any, device_ref: Any) -> None:
+        text = (uuid.value or b"").decode(errors="replace")
         machine = self.file.read()
         for index in _present(machine):
             self._pass_by(index)
-            if machine.gpus[index].uuid == wanted:
-                return self._give(machine, index, found)
-        for index, gpu in enumerate(machine.gpus if wanted.startswith("MIG-") else ()):
+            if machine.gpus[index].uuid == text:
+                return self._give(machine, index, device_ref)
+        for index, gpu in enumerate(machine.gpus if text.startswith("MIG-") else ()):
             rules.settle(gpu, self.now())
             for instance, compute in rules.mig_devices(gpu, self.now()):
-                if rules.mig_uuid(gpu, instance.gi_id, compute.ci_id) == wanted:
-                    return put_handle(found, handle_of(MIG, index, compute.mig_index))
+                if rules.mig_uuid(gpu, instance.gi_id, compute.ci_id) == text:
+                    return put_handle(device_ref, handle_of(MIG, index, compute.mig_index))
         return refuse(pynvml.NVML_ERROR_NOT_FOUND)
 
     def _pass_by(self, index: int) -> None:
@@ -121,18 +121,18 @@ class GpuFunctions(Library):
             self.sleep(machine.delays.search_gpu_s)
 
     @exports("nvmlDeviceGetHandleByPciBusId_v2")
-    def by_pci_id(self, pci_id: Any, found: Any) -> None:
-        wanted = (pci_id.value or b"").decode(errors="replace").upper()
+    def by_pci_id(self, pci_id: Any, device_ref: Any) -> None:
+        text = (pci_id.value or b"").decode(errors="replace").upper()
         for index in _present(self.file.read()):
-            if pci_id_of(index) == wanted:
+            if pci_id_of(index) == text:
                 machine = self.wait_for("nvmlDeviceGetHandleByPciBusId_v2", index)
-                return self._give(machine, index, found)
+                return self._give(machine, index, device_ref)
         return refuse(pynvml.NVML_ERROR_NOT_FOUND)
 
-    def _give(self, machine: MachineState, index: int, found: Any) -> None:
+    def _give(self, machine: MachineState, index: int, device_ref: Any) -> None:
         if machine.gpus[index].lost:
             refuse(pynvml.NVML_ERROR_GPU_IS_LOST)
-        put_handle(found, handle_of(GPU, index))
+        put_handle(device_ref, handle_of(GPU, index))
 
     # -- what they are ------------------------------------------------------------------------
 
@@ -208,18 +208,18 @@ class GpuFunctions(Library):
         out.bar1Used = 0
 
     @exports("nvmlDeviceGetComputeRunningProcesses_v3")
-    def processes(self, device: Any, count: Any, found: Any) -> None:
+    def processes(self, device: Any, count: Any, records: Any) -> None:
         gpu, instance, compute = self.device_of(device)
         running = _processes(gpu, instance, compute)
         room = number(target(count))
         put(count, len(running))
-        if running and (found is None or room < len(running)):
+        if running and (records is None or room < len(running)):
             refuse(pynvml.NVML_ERROR_INSUFFICIENT_SIZE)
-        for out, process in zip(target(found) or (), running, strict=False):
+        for out, process in zip(target(records) or (), running, strict=False):
             _fill_process(out, process)
 
     @exports("nvmlDeviceGetGraphicsRunningProcesses_v3")
-    def other_processes(self, device: Any, count: Any, found: Any) -> None:
+    def other_processes(self, device: Any, count: Any, records: Any) -> None:
         self.device_of(device)
         put(count, 0)
 
@@ -332,10 +332,10 @@ class EventFunctions(Library):
         self._serial = 0
 
     @exports("nvmlEventSetCreate")
-    def create_set(self, made: Any) -> None:
+    def create_set(self, set_ref: Any) -> None:
         handle = self._next(EVENTS)
         self._sets[handle] = EventSet(self.file.read().events_ever)
-        put_handle(made, handle)
+        put_handle(set_ref, handle)
 
     @exports("nvmlEventSetFree")
     def free_set(self, handle: Any) -> None:
@@ -389,10 +389,10 @@ class EventFunctions(Library):
         target(answer).isSupportedDevice = rules.model_of(self.gpu_of(device)[1]).is_hopper
 
     @exports("nvmlGpmSampleAlloc")
-    def allocate_sample(self, made: Any) -> None:
+    def allocate_sample(self, sample_ref: Any) -> None:
         handle = self._next(SAMPLE)
         self._samples[handle] = None
-        put_handle(made, handle)
+        put_handle(sample_ref, handle)
 
     @exports("nvmlGpmSampleFree")
     def free_sample(self, handle: Any) -> None:

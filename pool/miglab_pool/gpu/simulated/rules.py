@@ -116,8 +116,8 @@ def models() -> dict[str, Model]:
     """Every model by key."""
     text = files(__package__).joinpath("models.json").read_text(encoding="utf-8")
     facts = json.loads(text)["models"]
-    known = {key: {"key": key, **of_model} for key, of_model in facts.items()}
-    return TypeAdapter(dict[str, Model]).validate_python(known)
+    records = {key: {"key": key, **of_model} for key, of_model in facts.items()}
+    return TypeAdapter(dict[str, Model]).validate_python(records)
 
 
 def model_named(name: str) -> Model:
@@ -126,8 +126,8 @@ def model_named(name: str) -> Model:
     Raises:
         ValueError: there is none; says which there are.
     """
-    wanted = name.strip().upper()
-    key = ALIASES.get(wanted, wanted)
+    normalized = name.strip().upper()
+    key = ALIASES.get(normalized, normalized)
     if key not in models():
         raise ValueError(f"No simulated GPU is called {name!r}; there are: {', '.join(models())}.")
     return models()[key]
@@ -177,20 +177,20 @@ def free_starts(gpu: Gpu, profile: CardProfile) -> list[int]:
     Its memory slices are free, and enough of the GPU's media engines are left: NVIDIA's tables give
     an A100 one OFA and one JPEG engine, which is why it has one ``+me`` instance at most.
     """
-    taken = {slice_ for i in gpu.instances for slice_ in range(i.start, i.start + i.size)}
+    occupied = {slice_ for i in gpu.instances for slice_ in range(i.start, i.start + i.size)}
     together = [profile, *(profile_of(gpu, instance.profile_id) for instance in gpu.instances)]
     needs = [sum(kind) for kind in zip(*(p.engines.media for p in together), strict=True)]
     totals = model_of(gpu).largest.engines.media
     if any(need > total for need, total in zip(needs, totals, strict=True)):
         return []
-    return [s for s in profile.starts if taken.isdisjoint(range(s, s + profile.size))]
+    return [s for s in profile.starts if occupied.isdisjoint(range(s, s + profile.size))]
 
 
 def remaining(gpu: Gpu, profile: CardProfile) -> int:
     """How many more of a profile fit."""
     starts = free_starts(gpu, profile)
-    there = sum(instance.profile_id == profile.profile_id for instance in gpu.instances)
-    return min(len(starts), profile.max_count - there)
+    existing = sum(instance.profile_id == profile.profile_id for instance in gpu.instances)
+    return min(len(starts), profile.max_count - existing)
 
 
 def create_gpu_instance(
@@ -275,13 +275,13 @@ def destroy_compute_instance(
 
 def compute_slices_of(gpu: Gpu, instance: GpuInstance, profile_id: int) -> int:
     """Compute slices of a compute-instance profile, if the GPU instance has room for it empty."""
-    whole = profile_of(gpu, instance.profile_id).compute_slices
+    gi_slices = profile_of(gpu, instance.profile_id).compute_slices
     slices = COMPUTE_SLICES.get(profile_id)
     if slices is None:
         raise NvmlRefusal(pynvml.NVML_ERROR_INVALID_ARGUMENT)
     is_missing = (
-        slices > whole
-        or (slices == 3 and whole == 4)
+        slices > gi_slices
+        or (slices == 3 and gi_slices == 4)
         or (profile_id == ONE_SLICE_REV1 and not has_spare_sms(gpu, instance))
         or (profile_id == SEVEN_SLICES_NVL and model_of(gpu).is_hopper)
     )
@@ -312,12 +312,12 @@ def _plain(gpu: Gpu) -> CardProfile:
 
 def compute_starts(gpu: Gpu, instance: GpuInstance, slices: int) -> list[int]:
     """Where a compute instance of so many slices still fits."""
-    whole = profile_of(gpu, instance.profile_id).compute_slices
-    taken = {s for c in instance.compute for s in range(c.start, c.start + c.size)}
+    gi_slices = profile_of(gpu, instance.profile_id).compute_slices
+    occupied = {s for c in instance.compute for s in range(c.start, c.start + c.size)}
     return [
         start
-        for start in range(0, whole - slices + 1, slices)
-        if taken.isdisjoint(range(start, start + slices))
+        for start in range(0, gi_slices - slices + 1, slices)
+        if occupied.isdisjoint(range(start, start + slices))
     ]
 
 
@@ -390,16 +390,16 @@ def processes_of(gpu: Gpu, gi_id: int, ci_id: int) -> list[Process]:
 
 def _free_gi_id(gpu: Gpu, size: int) -> int:
     ids = GI_IDS if model_of(gpu).largest.size == 8 else GI_IDS_A30
-    taken = {instance.gi_id for instance in gpu.instances}
-    return next(gi_id for gi_id in ids[size] if gi_id not in taken)
+    used = {instance.gi_id for instance in gpu.instances}
+    return next(gi_id for gi_id in ids[size] if gi_id not in used)
 
 
-def _lowest_free(taken: set[int]) -> int:
-    return next(number for number in range(len(taken) + 1) if number not in taken)
+def _lowest_free(used: set[int]) -> int:
+    return next(number for number in range(len(used) + 1) if number not in used)
 
 
-def _is_busy(item: GpuInstance | ComputeInstance, now: float) -> bool:
-    return not is_past(item.ready_at, now) or item.gone_at is not None
+def _is_busy(instance: GpuInstance | ComputeInstance, now: float) -> bool:
+    return not is_past(instance.ready_at, now) or instance.gone_at is not None
 
 
 def is_past(moment: float | None, now: float) -> bool:

@@ -171,12 +171,12 @@ class GpuLines(Sequence[Gpu]):
         before: an earlier file's, whose GPUs are these where the lines are the same.
     """
 
-    def __init__(self, lines: Sequence[str], before: "GpuLines | None" = None) -> None:
+    def __init__(self, lines: Sequence[str], earlier: "GpuLines | None" = None) -> None:
         self._lines = lines
         self._read: dict[int, Gpu] = {}
-        if before is not None and len(before) == len(lines):
-            known = list(before._read.items())  # other threads go on reading
-            self._read = {n: gpu for n, gpu in known if before._lines[n] == lines[n]}
+        if earlier is not None and len(earlier) == len(lines):
+            parsed = list(earlier._read.items())  # other threads go on reading
+            self._read = {n: gpu for n, gpu in parsed if earlier._lines[n] == lines[n]}
 
     def __len__(self) -> int:
         return len(self._lines)
@@ -218,8 +218,8 @@ class StateFile:
 
         A reader takes no lock: with 64 GPUs' threads at one lock, each call waited for the others.
         """
-        cached, there = self._cached, self._stamp()
-        if cached is not None and cached[0] == there:
+        cached, stamp = self._cached, self._stamp()
+        if cached is not None and cached[0] == stamp:
             return cached[1]
         with self._guard:
             before = self._cached
@@ -295,8 +295,8 @@ def _stamp_of(file: os.stat_result) -> Stamp:
 def _text_of(machine: MachineState) -> str:
     gpus = machine.gpus
     lines = gpus.as_lines() if isinstance(gpus, GpuLines) else [_json(gpu) for gpu in gpus]
-    others = {name: value for name, value in vars(machine).items() if name != "gpus"}
-    return f"{HEAD}{BETWEEN.join(lines)}{TAIL}{_json(others).removeprefix('{')}"
+    fields = {name: value for name, value in vars(machine).items() if name != "gpus"}
+    return f"{HEAD}{BETWEEN.join(lines)}{TAIL}{_json(fields).removeprefix('{')}"
 
 
 def _json(value: object) -> str:
@@ -306,12 +306,14 @@ def _json(value: object) -> str:
 
 def _machine_from(text: str, before: MachineState | None) -> MachineState:
     """The machine that a file describes; a GPU of an earlier file is kept if its line is."""
-    gpus, tail, others = text.removeprefix(HEAD).partition(TAIL)
+    gpus, tail, fields = text.removeprefix(HEAD).partition(TAIL)
     if not (text.startswith(HEAD) and tail):
         raise ValueError("a GPU a line is what it should have")
-    machine = _OTHERS.validate_json("{" + others)
+    machine = _OTHERS.validate_json("{" + fields)
     if machine.version != STATE_VERSION:
         raise ValueError(f"version {machine.version}, this miglab writes {STATE_VERSION}")
-    known = before.gpus if before is not None else None
-    machine.gpus = GpuLines(gpus.split(BETWEEN), known if isinstance(known, GpuLines) else None)
+    earlier_gpus = before.gpus if before is not None else None
+    machine.gpus = GpuLines(
+        gpus.split(BETWEEN), earlier_gpus if isinstance(earlier_gpus, GpuLines) else None
+    )
     return machine

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from miglab_api.gpus import GpuView, PoolSnapshot, SliceView
 from miglab_api.leases import LeaseView
 from miglab_api.tickets import TicketView
-from miglab_api.wording import duration, estimated_wait, guaranteed, server_in_words
+from miglab_api.wording import duration, estimated_wait, guarantee_in_words, server_in_words
 from miglab_pool.http.access.dependencies import Runner, Who
 from miglab_pool.http.access.principal import Principal, Right, visible_snapshot
 from miglab_pool.http.errors import DeniedError
@@ -112,7 +112,7 @@ class VisiblePool:
         if lease.ends_at is not None:
             return f"{duration(lease.ends_at - self.now)} left"
         until = lease.guaranteed_until or 0.0  # the page shows it by the clock of whoever reads it
-        said = guaranteed(until, self.now)
+        said = guarantee_in_words(until, self.now)
         return Markup('<time datetime="{}" data-guaranteed>{}</time>').format(iso(until), said)
 
     def _of_lease(self, lease: LeaseView) -> Facts:

@@ -20,9 +20,9 @@ from fastapi import Request, Response
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from miglab_api.staff import called
+from miglab_api.staff import display_name
 from miglab_api.tickets import WaitEstimate
-from miglab_api.wording import duration, guaranteed, server_in_words
+from miglab_api.wording import duration, guarantee_in_words, server_in_words
 from miglab_pool.http.access.auth import SignIn
 from miglab_pool.http.access.dependencies import who
 from miglab_pool.http.access.principal import Principal, Right, forbidden
@@ -141,9 +141,9 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for said in (duration, guaranteed, iso, left, left_short, since):
+    for said in (duration, guarantee_in_words, iso, left, left_short, since):
         environment.filters[said.__name__] = said
-    environment.filters["by"] = called
+    environment.filters["by"] = display_name
     environment.filters["server"] = server_in_words
     return environment
 

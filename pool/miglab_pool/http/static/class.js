@@ -6,22 +6,22 @@ import { renew } from "./refresh.js";
 import { age } from "./times.js";
 
 const AGAIN_MS = 10000;
-const chosen = new Set();
+const selectedUsers = new Set();
 const form = byId("tell");
 const rows = () => [...document.querySelectorAll("#part-class tbody tr")];
-const picked = () => rows().filter((row) => chosen.has(row.dataset.user));
+const picked = () => rows().filter((row) => selectedUsers.has(row.dataset.user));
 
 function count() {
   for (const row of rows()) {
     const box = row.querySelector("[type=checkbox]");
-    if (box) box.checked = chosen.has(row.dataset.user);
+    if (box) box.checked = selectedUsers.has(row.dataset.user);
   }
   if (!form) return;
   const some = picked();
-  const whom = some.length ? some : rows();
-  const there = whom.filter((row) => row.dataset.there !== undefined).length;
-  byId("send").textContent = some.length ? `Send to the ${some.length} selected` : `Send to all ${whom.length}`;
-  byId("reach").textContent = `${there} of ${whom.length} have a server now; the others see it if they start one in time.`;
+  const addressees = some.length ? some : rows();
+  const withServer = addressees.filter((row) => row.dataset.there !== undefined).length;
+  byId("send").textContent = some.length ? `Send to the ${some.length} selected` : `Send to all ${addressees.length}`;
+  byId("reach").textContent = `${withServer} of ${addressees.length} have a server now; the others see it if they start one in time.`;
 }
 
 function show() {
@@ -34,24 +34,24 @@ byId("main").addEventListener("change", ({ target }) => {
   if (target.id === "course") return target.form.requestSubmit();
   if (target.type !== "checkbox") return undefined;
   const { user } = target.closest("tr").dataset;
-  if (target.checked) chosen.add(user);
-  else chosen.delete(user);
+  if (target.checked) selectedUsers.add(user);
+  else selectedUsers.delete(user);
   return count();
 });
 
 form?.addEventListener("submit", async (event) => {
   event.preventDefault();
   const trouble = form.querySelector("[role=alert]");
-  const said = { text: form.elements.text.value, minutes: Number(form.elements.minutes.value) };
+  const message = { text: form.elements.text.value, minutes: Number(form.elements.minutes.value) };
   const { course } = form.dataset;
   const users = picked().map((row) => row.dataset.user);
   trouble.textContent = "";
   try {
-    if (users.length) await ask("POST", `classes/${encodeURIComponent(course)}/messages`, { users, ...said });
-    else await ask("POST", "messages", { to_course: course, ...said });
+    if (users.length) await ask("POST", `classes/${encodeURIComponent(course)}/messages`, { users, ...message });
+    else await ask("POST", "messages", { to_course: course, ...message });
     say(`Message sent: ${users.length || rows().length} of ${rows().length} students.`);
     form.elements.text.value = "";
-    chosen.clear();
+    selectedUsers.clear();
     count();
   } catch (error) {
     trouble.textContent = error.message;

@@ -3,17 +3,17 @@
 import { byId } from "./frame.js";
 
 export function find() {
-  const wanted = byId("find").value.trim().toLowerCase();
+  const query = byId("find").value.trim().toLowerCase();
   const all = [...document.querySelectorAll(".cell, .queue tbody tr")];
-  const found = all.filter((item) => item.textContent.toLowerCase().includes(wanted));
-  for (const item of all) item.classList.toggle("past", !found.includes(item));
-  byId("found").textContent = wanted ? `${found.length} found` : "";
+  const matches = all.filter((item) => item.textContent.toLowerCase().includes(query));
+  for (const item of all) item.classList.toggle("past", !matches.includes(item));
+  byId("found").textContent = query ? `${matches.length} found` : "";
   const elsewhere = byId("find-in-class"); // who neither holds nor waits is there
   if (elsewhere) {
-    elsewhere.hidden = !wanted || found.length > 0;
-    elsewhere.hash = `find=${encodeURIComponent(wanted)}`;
+    elsewhere.hidden = !query || matches.length > 0;
+    elsewhere.hash = `find=${encodeURIComponent(query)}`;
   }
-  return wanted ? found[0] : undefined;
+  return query ? matches[0] : undefined;
 }
 
 // What is found may be further down than the window shows.

@@ -31,15 +31,15 @@ async function send(method, path, body) {
     throw new Error("The pool does not answer. Nothing was done, as far as is known: look, then try again.");
   });
   if (answer.ok) return answer;
-  const said = await answer.json().catch(() => ({}));
-  throw new Error(said.message || `The pool answered ${answer.status}.`);
+  const problem = await answer.json().catch(() => ({}));
+  throw new Error(problem.message || `The pool answered ${answer.status}.`);
 }
 
 // Tells everybody, and screen readers, what came of an action.
-export function say(words) {
-  const said = byId("said");
-  said.textContent = words;
-  said.classList.remove("unseen");
+export function say(text) {
+  const status = byId("said");
+  status.textContent = text;
+  status.classList.remove("unseen");
 }
 
 // The fields as the API wants them: numbers are numbers, minutes are seconds, empty is left out.

@@ -4,7 +4,7 @@ import { renew } from "./refresh.js";
 import { byId } from "./frame.js";
 
 const AGAIN_MS = 15000;
-let said = verdict();
+let announced = verdict();
 let busy = false;
 
 function verdict() {
@@ -16,7 +16,7 @@ async function look() {
   busy = true;
   byId("link").hidden = await renew().then(() => true, () => false);
   busy = false;
-  if (verdict() !== said) byId("said").textContent = said = verdict();
+  if (verdict() !== announced) byId("said").textContent = announced = verdict();
 }
 
 setInterval(look, AGAIN_MS);

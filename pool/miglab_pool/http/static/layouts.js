@@ -6,20 +6,20 @@ import { renew } from "./refresh.js";
 const REST_MS = 200; // whoever types is not asked after at each key
 const AGAIN_MS = 10000;
 const main = byId("main");
-let drawn = {}; // the file whose drawing is shown: that one is applied, whatever is typed since
-let asked = 0;
+let drawnFile = {}; // the file whose drawing is shown: that one is applied, whatever is typed since
+let lastRequest = 0;
 
 const group = (devices, slices) => `    - devices: ${devices}\n      mig-enabled: true\n      mig-devices:${slices}\n`;
 
 // The file as the fields say it, and one GPU more; a group without GPUs is left out.
-function write(more) {
+function write(gpu) {
   const groups = [...document.querySelectorAll("#fields fieldset")].map((fields) => {
     const gpus = fields.querySelector("[data-devices]").value.trim();
     const counts = [...fields.querySelectorAll("[data-profile]")].filter((count) => Number(count.value));
     const slices = counts.map(({ dataset, value }) => `\n        ${dataset.profile}: ${value}`).join("");
     return gpus && group(gpus === "all" ? gpus : `[${gpus}]`, slices || " {}");
   });
-  if (more) groups.push(group(`[${more}]`, " {}"));
+  if (gpu) groups.push(group(`[${gpu}]`, " {}"));
   const name = byId("lay-name").value;
   const key = /^\w[\w.+-]*$/.test(name) ? name : JSON.stringify(name);
   byId("text").value = `version: v1\nmig-configs:\n  ${key}:\n${groups.join("")}`;
@@ -27,20 +27,20 @@ function write(more) {
 }
 
 // The server says what the file comes to; fields in which somebody types are not drawn anew.
-async function look(parts = "#fields, #preview", rest = 0) {
-  const mine = ++asked;
+async function look(parts = "#fields, #preview", delay_ms = 0) {
+  const request = ++lastRequest;
   byId("preview").inert = true;
-  await new Promise((resolve) => setTimeout(resolve, rest));
-  if (mine !== asked) return;
+  await new Promise((resolve) => setTimeout(resolve, delay_ms));
+  if (request !== lastRequest) return;
   const file = { text: byId("text").value, file: "layout", name: byId("name").value.trim() };
   const answer = await post("layouts/preview", file).catch((error) => error);
-  if (mine !== asked) return;
+  if (request !== lastRequest) return;
   byId("wrong").textContent = answer instanceof Error ? answer.message : "";
   if (answer instanceof Error) {
     for (const old of document.querySelectorAll(".drawn, #preview")) old.replaceChildren();
     return;
   }
-  drawn = file;
+  drawnFile = file;
   const focus = document.activeElement.id;
   const fresh = new DOMParser().parseFromString(answer, "text/html");
   for (const part of fresh.querySelectorAll(parts)) byId(part.id)?.replaceWith(part);
@@ -74,8 +74,8 @@ main.addEventListener("submit", async (event) => {
   const trouble = form.querySelector("[role=alert]");
   trouble.textContent = "";
   try {
-    const done = await ask("PUT", "layout", { ...drawn, ...values(form) });
-    const warned = done.warned.length;
+    const result = await ask("PUT", "layout", { ...drawnFile, ...values(form) });
+    const warned = result.warned.length;
     say(warned ? `${form.dataset.done} Leases warned: ${warned}.` : form.dataset.done);
     byId("said").scrollIntoView({ block: "nearest" });
     await renew();

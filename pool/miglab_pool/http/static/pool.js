@@ -8,21 +8,21 @@ import { age } from "./times.js";
 const REST_MS = 1000; // a class that starts at once changes much
 const AGE_MS = 15000;
 const REFRESH_MS = 30000; // who idles is no change of the pool, and is not told
-let said = own();
-let wanted = false;
+let announced = ownStatus();
+let isOutdated = false;
 let busy = false;
-const told = new Set();
+const notifiedLeases = new Set();
 
-function own() {
+function ownStatus() {
   return document.querySelector("[data-own]").dataset.own;
 }
 
 // Whoever looks elsewhere hears that a slice of theirs goes back.
 function news() {
   const warned = [...document.querySelectorAll("[data-news]")].map((item) => item.dataset.news);
-  for (const lease of told) if (!warned.includes(lease)) told.delete(lease);
-  for (const lease of warned.filter((one) => !told.has(one))) {
-    told.add(lease);
+  for (const lease of notifiedLeases) if (!warned.includes(lease)) notifiedLeases.delete(lease);
+  for (const lease of warned.filter((lease) => !notifiedLeases.has(lease))) {
+    notifiedLeases.add(lease);
     if (window.Notification?.permission !== "granted") continue;
     new Notification("Your GPU goes back to the pool soon", { tag: "miglab-warned" });
   }
@@ -42,7 +42,7 @@ function replace(html) {
   }
   age(document);
   find();
-  if (own() !== said) byId("said").textContent = said = own();
+  if (ownStatus() !== announced) byId("said").textContent = announced = ownStatus();
   news();
 }
 
@@ -52,18 +52,18 @@ async function once() {
   const have = parts.map((item, n) => `${names[n]}.${item.dataset.version}`).join(",");
   const answer = await part(`fragment?have=${encodeURIComponent(have)}`);
   if (!answer.ok) throw new Error(answer.statusText);
-  const there = answer.headers.get("X-Parts").split(" ");
-  if (there.slice().sort().join() !== names.sort().join()) return location.reload();
+  const currentParts = answer.headers.get("X-Parts").split(" ");
+  if (currentParts.slice().sort().join() !== names.sort().join()) return location.reload();
   replace(await answer.text());
 }
 
 // One request at a time.
 async function refresh() {
-  wanted = true;
+  isOutdated = true;
   if (busy) return;
   busy = true;
-  while (wanted) {
-    wanted = false;
+  while (isOutdated) {
+    isOutdated = false;
     await once().catch(() => (byId("link").hidden = false));
     await new Promise((resolve) => setTimeout(resolve, REST_MS));
   }
@@ -94,14 +94,14 @@ byId("main").addEventListener("keydown", (event) => {
   }
 });
 
-function along(cell, by) {
+function along(cell, step) {
   const all = [...cell.closest(".bar").querySelectorAll("button.cell-in")];
-  return all[all.indexOf(cell) + by];
+  return all[all.indexOf(cell) + step];
 }
 
-function across(cell, by) {
+function across(cell, step) {
   const bars = [...document.querySelectorAll(".bar")].filter((bar) => bar.querySelector("button.cell-in"));
-  const bar = bars[bars.indexOf(cell.closest(".bar")) + by];
+  const bar = bars[bars.indexOf(cell.closest(".bar")) + step];
   if (!bar) return undefined;
   const middle = (item) => item.getBoundingClientRect().left + item.offsetWidth / 2;
   const away = (item) => Math.abs(middle(item) - middle(cell));

@@ -32,6 +32,6 @@ function replace(old, next) {
   for (const item of next.querySelectorAll("details[id]")) item.open = byId(item.id)?.open;
   const scrolled = [...old.querySelectorAll(".scroll[id]")].map((item) => [item.id, item.scrollLeft]);
   old.replaceWith(next);
-  for (const [id, left] of scrolled) byId(id)?.scrollTo({ left });
+  for (const [id, scrollLeft] of scrolled) byId(id)?.scrollTo({ left: scrollLeft });
   if (focus) (byId(focus) || byId("main")).focus({ preventScroll: true });
 }

@@ -5,7 +5,7 @@ import "./details.js";
 import { ask, byId, values } from "./frame.js";
 
 const AGAIN_MS = 60000;
-const here = byId("main");
+const main = byId("main");
 
 document.addEventListener("miglab:opened", (event) => {
   clear();
@@ -26,7 +26,7 @@ function fill({ date, from, to }) {
 
 // The hours are one Tab stop: arrow keys go from hour to hour and from day to day.
 const STEPS = { ArrowUp: [0, -4], ArrowDown: [0, 4], ArrowLeft: [-1, 0], ArrowRight: [1, 0] };
-here.addEventListener("keydown", (event) => {
+main.addEventListener("keydown", (event) => {
   const { day, quarter } = event.target.dataset;
   const step = day && STEPS[event.key];
   const next = step && byId(`hour-${Number(day) + step[0]}-${Number(quarter) + step[1]}`);
@@ -43,7 +43,7 @@ function onlyOffered() {
     for (const option of shape.options) {
       option.hidden = option.disabled = !JSON.parse(option.dataset.courses ?? "[]").includes(course.value);
     }
-    if (shape.selectedOptions[0]?.disabled) shape.value = [...shape.options].find((one) => !one.disabled)?.value;
+    if (shape.selectedOptions[0]?.disabled) shape.value = [...shape.options].find((option) => !option.disabled)?.value;
   }
 }
 document.addEventListener("change", (event) => {
@@ -53,13 +53,13 @@ document.addEventListener("change", (event) => {
 
 // How much would be certain, before it is saved; what is not complete yet says nothing.
 async function preview(form) {
-  const says = form.querySelector("[data-preview]");
-  if (!says || !form.checkValidity()) return;
+  const outlook = form.querySelector("[data-preview]");
+  if (!outlook || !form.checkValidity()) return;
   try {
-    const one = await ask("POST", says.dataset.preview, values(form));
-    says.textContent = one.outlook || `All ${one.count} are certain.`;
+    const reservation = await ask("POST", outlook.dataset.preview, values(form));
+    outlook.textContent = reservation.outlook || `All ${reservation.count} are certain.`;
   } catch (refusal) {
-    says.textContent = refusal.message;
+    outlook.textContent = refusal.message;
   }
 }
 
@@ -78,16 +78,16 @@ document.addEventListener("miglab:refused", (event) => {
 });
 
 // The week is drawn by the clock of whoever looks, unless another was chosen.
-const asked = new URLSearchParams(location.search);
+const query = new URLSearchParams(location.search);
 const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
-if (!asked.has("zone") && byId("zone").value !== zone) {
-  asked.set("zone", zone);
-  location.replace(`?${asked}`);
+if (!query.has("zone") && byId("zone").value !== zone) {
+  query.set("zone", zone);
+  location.replace(`?${query}`);
 }
 
 const refresh = () => renew().catch(() => {}); // the next one may succeed
 document.addEventListener("miglab:acted", refresh);
 setInterval(() => byId("details").open || document.querySelector(".clash") || refresh(), AGAIN_MS);
-here.addEventListener("change", (event) => {
+main.addEventListener("change", (event) => {
   if (["zone", "seats"].includes(event.target.id)) event.target.form.requestSubmit();
 });

@@ -17,9 +17,9 @@ function guaranteed(until) {
 export function age(root) {
   const now = Date.now();
   for (const time of root.querySelectorAll("time[data-left]")) {
-    const left = (Date.parse(time.dateTime) - now) / 1000;
+    const left_s = (Date.parse(time.dateTime) - now) / 1000;
     const long = time.dataset.left !== "short";
-    say(time, left > 0 ? short(left) + (long ? " left" : "") : time.dataset.over || "time is up");
+    say(time, left_s > 0 ? short(left_s) + (long ? " left" : "") : time.dataset.over || "time is up");
   }
   for (const time of root.querySelectorAll("time[data-guaranteed]")) {
     const until = new Date(time.dateTime);
@@ -30,6 +30,6 @@ export function age(root) {
   }
 }
 
-function say(element, words) {
-  if (element.textContent !== words) element.textContent = words;
+function say(element, text) {
+  if (element.textContent !== text) element.textContent = text;
 }

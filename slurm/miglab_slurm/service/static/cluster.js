@@ -7,7 +7,7 @@ import { age } from "./times.js";
 const AGAIN_MS = 5000;
 const dialog = byId("why");
 let busy = false;
-let chosen = null;
+let pressedButton = null;
 
 async function look() {
   if (busy || document.hidden) return;
@@ -31,7 +31,7 @@ byId("main").addEventListener("click", (event) => {
 });
 
 function open(button) {
-  chosen = button;
+  pressedButton = button;
   byId("why-h").textContent = button.dataset.title;
   byId("why-says").textContent = button.dataset.says;
   byId("why-go").textContent = button.dataset.go;
@@ -44,13 +44,13 @@ function open(button) {
 dialog.addEventListener("click", (event) => {
   if (event.target === dialog || event.target.closest("[data-close]")) dialog.close();
 });
-dialog.addEventListener("close", () => (byId(chosen.id) || byId("main")).focus({ preventScroll: true }));
+dialog.addEventListener("close", () => (byId(pressedButton.id) || byId("main")).focus({ preventScroll: true }));
 
 byId("why-form").addEventListener("submit", async (event) => {
   event.preventDefault();
   byId("why-go").disabled = true;
   try {
-    await send(chosen, { reason: byId("why-reason").value.trim() });
+    await send(pressedButton, { reason: byId("why-reason").value.trim() });
     dialog.close();
   } catch (error) {
     byId("why-wrong").textContent = error.message;

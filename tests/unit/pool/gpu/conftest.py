@@ -36,8 +36,8 @@ class Machine:
 
     def __init__(self, folder: Path, model: str, clock: SleepClock, mig: bool = True) -> None:
         self.clock = clock
-        made = SimulatedMachine.create(folder, 2, model, mig=mig, seed="test")
-        self.outside = SimulatedMachine(made.folder, now=clock.now)
+        machine = SimulatedMachine.create(folder, 2, model, mig=mig, seed="test")
+        self.outside = SimulatedMachine(machine.folder, now=clock.now)
         self.nvml = SimulatedNvml(folder, clock.sleep, clock.now)
         self.nvml.nvmlInit()
         self.driver = Driver(self.nvml)
@@ -67,14 +67,14 @@ class Machine:
 
     def mig_indices(self) -> list[int]:
         """The MIG device indices that exist."""
-        found = []
+        indices = []
         for index in range(self.nvml.nvmlDeviceGetMaxMigDeviceCount(self.gpu)):
             try:
                 self.nvml.nvmlDeviceGetMigDeviceHandleByIndex(self.gpu, index)
             except pynvml.NVMLError_NotFound:
                 continue
-            found.append(index)
-        return found
+            indices.append(index)
+        return indices
 
 
 @pytest.fixture

@@ -66,10 +66,10 @@ def test_failed_compute_instance_leaves_nothing_behind(a100: Machine) -> None:
     with pytest.raises(readings.UnknownGpuError):
         _make(a100)
     assert a100.driver.slices(a100.uuid) == []
-    made = _make(a100)
+    reading = _make(a100)
     with pytest.raises(readings.NoRoom):
         _make(a100)
-    assert a100.driver.slices(a100.uuid) == [made]
+    assert a100.driver.slices(a100.uuid) == [reading]
 
 
 def test_half_made_slice_that_is_stuck_is_seen_and_destroyed_later(a100: Machine) -> None:
@@ -87,10 +87,10 @@ def test_half_made_slice_that_is_stuck_is_seen_and_destroyed_later(a100: Machine
 
 def test_compute_instance_already_gone_does_not_save_its_gpu_instance(a100: Machine) -> None:
     """When someone else destroyed the compute instance in between, the rest is still done."""
-    made = _make(a100)
+    reading = _make(a100)
     a100.outside.fail_next("nvmlComputeInstanceDestroy", error_code("NOT_FOUND"))
     with pytest.raises(readings.InUse):  # it was not really gone: destroy went on to the instance
-        a100.driver.destroy(a100.uuid, made.gi_id)
+        a100.driver.destroy(a100.uuid, reading.gi_id)
 
 
 @pytest.mark.parametrize(
@@ -114,9 +114,9 @@ def test_a_slice_gets_all_the_sms_of_its_profile(
     second one for 7g and refuses it.
     """
     machine = Machine(tmp_path, model, clock)
-    made = _make(machine, name)
+    reading = _make(machine, name)
     (instance,) = machine.outside.state().gpus[0].instances
-    assert made.uuid
+    assert reading.uuid
     assert instance.compute[0].profile_id == getattr(
         pynvml, f"NVML_COMPUTE_INSTANCE_PROFILE_{kind}"
     )
@@ -141,14 +141,14 @@ def test_an_uncut_gpu_that_is_in_use_cannot_be_cut(a100: Machine) -> None:
 
 def test_what_is_listed_after_its_destruction_is_still_there(a100: Machine) -> None:
     """That NVML says it is done, or does not find it by its id, is no proof."""
-    made = _make(a100)
+    reading = _make(a100)
     a100.outside.fail_next("nvmlGpuInstanceDestroy", pynvml.NVML_SUCCESS)
     with pytest.raises(readings.StillThere, match="still lists it"):
-        a100.driver.destroy(a100.uuid, made.gi_id)
+        a100.driver.destroy(a100.uuid, reading.gi_id)
     a100.outside.fail_next("nvmlDeviceGetGpuInstanceById", error_code("NOT_FOUND"))
     with pytest.raises(readings.StillThere):
-        a100.driver.destroy(a100.uuid, made.gi_id)
-    a100.driver.destroy(a100.uuid, made.gi_id)
+        a100.driver.destroy(a100.uuid, reading.gi_id)
+    a100.driver.destroy(a100.uuid, reading.gi_id)
     assert a100.driver.slices(a100.uuid) == []
 
 
@@ -156,13 +156,13 @@ def test_a_mig_device_that_is_listed_too_long_is_no_slice(
     a100: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A session may go on listing what another process destroyed: the GPU instances decide."""
-    made = _make(a100)
-    a100.driver.destroy(a100.uuid, made.gi_id)
+    reading = _make(a100)
+    a100.driver.destroy(a100.uuid, reading.gi_id)
     stale = {
         "nvmlDeviceGetMigDeviceHandleByIndex": "stale",
-        "nvmlDeviceGetGpuInstanceId": made.gi_id,
-        "nvmlDeviceGetComputeInstanceId": made.ci_id,
-        "nvmlDeviceGetUUID": made.uuid,
+        "nvmlDeviceGetGpuInstanceId": reading.gi_id,
+        "nvmlDeviceGetComputeInstanceId": reading.ci_id,
+        "nvmlDeviceGetUUID": reading.uuid,
     }
     for function, answer in stale.items():
         monkeypatch.setattr(a100.nvml, function, lambda *_, answer=answer: answer)
@@ -173,24 +173,24 @@ def test_a_slice_of_a_profile_that_nvml_does_not_list(
     a100: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is read by its profile's id, with its place, can be destroyed, and hides no other."""
-    made, other = _make(a100, "2g.10gb"), _make(a100, start=2)
-    hide_profile(monkeypatch, made.profile.enum)
+    unlisted, other = _make(a100, "2g.10gb"), _make(a100, start=2)
+    hide_profile(monkeypatch, unlisted.profile.enum)
     driver = Driver(a100.nvml)
     slices = {reading.gi_id: reading for reading in driver.slices(a100.uuid)}
-    reading = slices[made.gi_id]
-    assert (reading.profile.name, reading.placement) == ("profile 14", made.placement)
-    assert (reading.uuid, slices[other.gi_id]) == (made.uuid, other)
+    reading = slices[unlisted.gi_id]
+    assert (reading.profile.name, reading.placement) == ("profile 14", unlisted.placement)
+    assert (reading.uuid, slices[other.gi_id]) == (unlisted.uuid, other)
     assert driver.usages(a100.uuid, [reading])[reading].processes == ()
-    driver.destroy(a100.uuid, made.gi_id)
+    driver.destroy(a100.uuid, unlisted.gi_id)
     assert driver.slices(a100.uuid) == [other]
 
 
 def test_a_sample_that_cannot_be_freed_keeps_no_slice(h100: Machine) -> None:
     """What is read beside must not decide whether the slice goes."""
-    made = cut(h100, 0)
-    activity(h100, made)
+    reading = cut(h100, 0)
+    activity(h100, reading)
     h100.outside.fail_next("nvmlGpmSampleFree", error_code("UNKNOWN"))
-    h100.driver.destroy(h100.uuid, made.gi_id)
+    h100.driver.destroy(h100.uuid, reading.gi_id)
     assert h100.driver.slices(h100.uuid) == []
 
 
@@ -209,18 +209,18 @@ def test_mig_without_profiles_is_unknown_and_not_whole(
 
 def test_slice_in_use_is_not_destroyed(a100: Machine) -> None:
     """A process keeps its slice whole; one that is gone already is no error, and has no usage."""
-    made = _make(a100)
-    assert made.uuid
-    a100.outside.add_process(made.uuid, 42, 10)
+    reading = _make(a100)
+    assert reading.uuid
+    a100.outside.add_process(reading.uuid, 42, 10)
     with pytest.raises(readings.InUse):
-        a100.driver.destroy(a100.uuid, made.gi_id)
-    assert a100.driver.slices(a100.uuid) == [made]
-    assert a100.driver.usages(a100.uuid, [made])[made].memory_used_mib == 10
+        a100.driver.destroy(a100.uuid, reading.gi_id)
+    assert a100.driver.slices(a100.uuid) == [reading]
+    assert a100.driver.usages(a100.uuid, [reading])[reading].memory_used_mib == 10
     a100.outside.remove_process(42)
     for _ in range(2):
-        a100.driver.destroy(a100.uuid, made.gi_id)
+        a100.driver.destroy(a100.uuid, reading.gi_id)
     assert a100.driver.slices(a100.uuid) == []
-    assert a100.driver.usages(a100.uuid, [made]) == {}
+    assert a100.driver.usages(a100.uuid, [reading]) == {}
 
 
 def test_all_slices_are_read_in_one_walk(a100: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,7 +228,7 @@ def test_all_slices_are_read_in_one_walk(a100: Machine, monkeypatch: pytest.Monk
 
     One that cannot be read is unknown, while its neighbours are read.
     """
-    made = [_make(a100, start=start) for start in range(7)]
+    slice_readings = [_make(a100, start=start) for start in range(7)]
     opened: list[int] = []
     open_one = a100.nvml.nvmlDeviceGetMigDeviceHandleByIndex
     monkeypatch.setattr(
@@ -237,9 +237,9 @@ def test_all_slices_are_read_in_one_walk(a100: Machine, monkeypatch: pytest.Monk
         lambda gpu, index: opened.append(index) or open_one(gpu, index),
     )
     a100.outside.fail_next("nvmlDeviceGetMemoryInfo", error_code("UNKNOWN"))
-    usages = a100.driver.usages(a100.uuid, made)
-    assert [usages[one].processes for one in made] == [None, *[()] * 6]
-    assert [usages[one].memory_used_mib for one in made] == [None, *[0] * 6]
+    usages = a100.driver.usages(a100.uuid, slice_readings)
+    assert [usages[reading].processes for reading in slice_readings] == [None, *[()] * 6]
+    assert [usages[reading].memory_used_mib for reading in slice_readings] == [None, *[0] * 6]
     assert len(opened) == len(set(opened))
 
 
@@ -359,7 +359,10 @@ def cut(machine: Machine, start: int) -> SliceReading:
 
 
 def activity(machine: Machine, *slices: SliceReading) -> list[float | None]:
-    return [machine.driver.usages(one.gpu_uuid, [one])[one].activity_pct for one in slices]
+    return [
+        machine.driver.usages(reading.gpu_uuid, [reading])[reading].activity_pct
+        for reading in slices
+    ]
 
 
 def test_the_busy_slice_is_told_from_its_neighbour(h100: Machine) -> None:
@@ -386,8 +389,8 @@ def test_a_whole_gpu_tells(tmp_path: Path, clock: SleepClock, model: str) -> Non
     machine = Machine(tmp_path, model, clock, mig=False)
     for pid, busy in ((41, 70), (42, 50)):
         machine.outside.add_process(machine.uuid, pid, 100, activity_pct=busy)
-    told = [machine.driver.gpu_usage(machine.uuid).activity_pct for _ in range(2)]
-    assert told[1] == 100
+    activities_pct = [machine.driver.gpu_usage(machine.uuid).activity_pct for _ in range(2)]
+    assert activities_pct[1] == 100
     with pytest.raises(pynvml.NVMLError_NotSupported):
         machine.create(19)
 
@@ -398,34 +401,34 @@ def test_a_whole_gpu_tells(tmp_path: Path, clock: SleepClock, model: str) -> Non
 @pytest.mark.parametrize("code", [pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_UNKNOWN])
 def test_what_gpm_refuses_is_unknown_and_no_more(h100: Machine, refuses: str, code: int) -> None:
     """Memory and processes are read all the same."""
-    one = cut(h100, 0)
+    gpu_slice = cut(h100, 0)
     h100.outside.fail_next(refuses, code, times=9)
-    usages = [h100.driver.usages(one.gpu_uuid, [one])[one] for _ in range(2)]
+    usages = [h100.driver.usages(gpu_slice.gpu_uuid, [gpu_slice])[gpu_slice] for _ in range(2)]
     assert [usage.activity_pct for usage in usages] == [None, None]
     assert [usage.processes for usage in usages] == [(), ()]
 
 
 def test_an_id_used_again_is_another_slice(h100: Machine) -> None:
     """What lies between samples of two slices is nothing: the new one begins unknown."""
-    one = cut(h100, 0)
-    activity(h100, one)
-    h100.driver.destroy(h100.uuid, one.gi_id)
+    first = cut(h100, 0)
+    activity(h100, first)
+    h100.driver.destroy(h100.uuid, first.gi_id)
     again = cut(h100, 0)
-    assert again.gi_id == one.gi_id
+    assert again.gi_id == first.gi_id
     assert [activity(h100, again), activity(h100, again)] == [[None], [0]]
 
 
 def test_every_sample_is_given_back(h100: Machine) -> None:
     """One is held for each slice that was read, none for one that is gone or after the end."""
-    held = h100.nvml.library._samples
+    samples = h100.nvml.library._samples
     slices = [cut(h100, n) for n in range(3)]
     for _ in range(3):
         activity(h100, *slices)
-        assert len(held) == 3
+        assert len(samples) == 3
     h100.driver.destroy(h100.uuid, slices[0].gi_id)
-    assert len(held) == 2
+    assert len(samples) == 2
     h100.driver.close()
-    assert len(held) == 0
+    assert len(samples) == 0
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, 101.0])

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from tests.nvml_errors import FUNCTIONS, FUTURE, TABLES, FailingLibrary
 
-from miglab_pool.gpu.driver import Driver, Remembered
+from miglab_pool.gpu.driver import Driver, DriverMemory
 from miglab_pool.gpu.readings import GpuError
 from miglab_pool.gpu.simulated.machine import SimulatedMachine
 from miglab_pool.gpu.simulated.nvml import SimulatedNvml
 
 
-def _questions(nvml: Any, uuid: str, remembered: Remembered) -> Iterator[Callable[[], Any]]:
+def _questions(nvml: Any, uuid: str, remembered: DriverMemory) -> Iterator[Callable[[], Any]]:
     """All that can be asked of a driver about one GPU; a slice is created and destroyed."""
     driver = Driver(nvml, [uuid], remembered)
     yield from (driver.versions, partial(driver.info, uuid), partial(driver.health, uuid))
@@ -33,7 +33,7 @@ def _questions(nvml: Any, uuid: str, remembered: Remembered) -> Iterator[Callabl
 def ask_everything(nvml: Any, uuids: Sequence[str]) -> list[GpuError]:
     """What fails of all that can be asked; anything but an error of ours comes out of here."""
     failures: list[GpuError] = []
-    remembered = Remembered()
+    remembered = DriverMemory()
     for uuid in (*uuids, uuids[0]):  # the last driver looks its GPU up where it was found before
         try:
             for question in _questions(nvml, uuid, remembered):

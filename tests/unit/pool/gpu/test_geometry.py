@@ -23,7 +23,7 @@ BLACKWELL = model_geometry("RTX-PRO-6000")
 
 
 @pytest.mark.parametrize(
-    ("geometry", "placed", "wanted", "left"),
+    ("geometry", "present", "profile_id", "starts"),
     [
         pytest.param(A100, (5, 0, 4), 9, [4], id="3g beside 4g"),
         pytest.param(A100, (9, 0, 4), 19, [4, 5, 6], id="three 1g beside 3g at 0"),
@@ -42,13 +42,13 @@ BLACKWELL = model_geometry("RTX-PRO-6000")
     ],
 )
 def test_what_still_fits(
-    geometry: Geometry, placed: tuple[int, int, int], wanted: int, left: list[int]
+    geometry: Geometry, present: tuple[int, int, int], profile_id: int, starts: list[int]
 ) -> None:
     """Where a slice lies decides what fits beside it."""
-    number, start, size = placed
-    there = Placed(geometry.by_id[number], Placement(start, size))
-    legal = legal_placements(geometry.by_id[wanted], [there])
-    assert [placement.start for placement in legal] == left
+    number, start, size = present
+    present_slice = Placed(geometry.by_id[number], Placement(start, size))
+    legal = legal_placements(geometry.by_id[profile_id], [present_slice])
+    assert [placement.start for placement in legal] == starts
 
 
 def _quarter(name: str, max_count: int) -> Profile:
@@ -85,21 +85,21 @@ def test_engines_and_counts_limit_a_profile(
     """A profile fits as often as the engines of the whole GPU allow, and as its own count says."""
     everything = Profile("4g.48gb", 0, 3, 4, 4, 110, 47_000, 1, (0,))
     profile, *_ = with_engines([*parts, (everything, Engines(4, 4, 1, 1))])
-    placed: list[Placed] = []
-    while places := legal_placements(profile, placed):
-        placed.append(Placed(profile, places[0]))
-    assert len(placed) == count
+    present: list[Placed] = []
+    while places := legal_placements(profile, present):
+        present.append(Placed(profile, places[0]))
+    assert len(present) == count
 
 
 def test_occupied_slices_are_bits() -> None:
     """A placement covers the bits of its memory slices."""
     geometry = model_geometry("H200")
-    placed = [
+    present = [
         Placed(geometry.by_id[14], Placement(2, 2)),
         Placed(geometry.by_id[19], Placement(6, 1)),
     ]
-    assert occupied_mask(placed) == 0b01001100
-    assert str(placed[0].placement) == "{2}:2"
+    assert occupied_mask(present) == 0b01001100
+    assert str(present[0].placement) == "{2}:2"
 
 
 @pytest.mark.parametrize("model", models())

@@ -6,7 +6,7 @@ import pynvml
 import pytest
 from tests.nvml_errors import FailingLibrary
 
-from miglab_pool.gpu.driver import Driver, Remembered
+from miglab_pool.gpu.driver import Driver, DriverMemory
 from miglab_pool.gpu.handles import pci_ids_of_kernel
 from miglab_pool.gpu.readings import GpuError
 from miglab_pool.gpu.simulated.nvml import SimulatedNvml
@@ -28,7 +28,7 @@ class SecondGpu:
         self.uuid = self.uuids[1]
         self.nvml = SimulatedNvml(machine.outside.folder, machine.clock.sleep, machine.clock.now)
         self.library = FailingLibrary(self.nvml)
-        self.remembered = Remembered()
+        self.remembered = DriverMemory()
 
     def driver(self) -> Driver:
         return Driver(self.nvml, [self.uuid], self.remembered)
@@ -36,7 +36,7 @@ class SecondGpu:
     @property
     def lookups(self) -> tuple[int, int]:
         """By UUID, and by PCI id."""
-        return self.library.asked[BY_UUID], self.library.asked[BY_PCI_ID]
+        return self.library.calls[BY_UUID], self.library.calls[BY_PCI_ID]
 
 
 @pytest.fixture

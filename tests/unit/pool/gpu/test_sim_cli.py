@@ -32,12 +32,12 @@ def test_made_loaded_shown_and_rebooted(sim, tmp_path: Path) -> None:
     driver = open_gpus(simulated_state=tmp_path / "gpus")
     gpu = driver.gpus()[0]
     profile = gpu.geometry.by_name["1g.6gb"]
-    made = driver.create(gpu.uuid, profile, profile.placements[0])
-    assert sim("process", "42", "--on", made.uuid, "--memory-mib", "100")[0] == 0
-    status, shown = sim("show")
-    assert status == 0 and made.uuid in shown and "42" in shown
+    reading = driver.create(gpu.uuid, profile, profile.placements[0])
+    assert sim("process", "42", "--on", reading.uuid, "--memory-mib", "100")[0] == 0
+    status, output = sim("show")
+    assert status == 0 and reading.uuid in output and "42" in output
     (part,) = json.loads(sim("show", "--json")[1])["gpus"][0]["slices"]
-    assert (part["uuid"], part["state"]) == (made.uuid, "ready")
+    assert (part["uuid"], part["state"]) == (reading.uuid, "ready")
     assert sim("process", "42", "--end")[0] == 0
     assert sim("reboot")[0] == 0
     assert json.loads(sim("show", "--json")[1])["gpus"][0]["slices"] == []
@@ -82,4 +82,4 @@ def test_bad_input_is_one_message_and_status_two(sim, arguments: str) -> None:
 def test_every_break_is_in_the_reference() -> None:
     """docs/reference/sim.md names them all."""
     text = REFERENCE.read_text()
-    assert [how for how in Break if f"| `{how}` |" not in text] == []
+    assert [kind for kind in Break if f"| `{kind}` |" not in text] == []

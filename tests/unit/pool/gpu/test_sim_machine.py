@@ -123,10 +123,10 @@ def test_memory_and_processes_per_slice(a100: Machine) -> None:
 
 def test_delay_runs_outside_the_lock_with_the_half_made_state_visible(a100: Machine) -> None:
     """In the middle of a slow act others read, and write, and find the place in use and taken."""
-    seen: list[str] = []
+    states: list[str] = []
 
     def look() -> None:
-        seen.extend(part["state"] for part in a100.outside.view()["gpus"][0]["slices"])
+        states.extend(part["state"] for part in a100.outside.view()["gpus"][0]["slices"])
         a100.outside.add_process(a100.uuid, 99, 1)
         (reading,) = a100.driver.slices(a100.uuid)
         handle = a100.nvml.nvmlDeviceGetGpuInstanceById(a100.gpu, reading.gi_id)
@@ -141,7 +141,7 @@ def test_delay_runs_outside_the_lock_with_the_half_made_state_visible(a100: Mach
     instance = a100.create_at(ONE, 0, 1)
     a100.nvml.nvmlGpuInstanceDestroy(instance)
     assert a100.clock.slept_s == [0.8, 1.0]
-    assert seen == ["making", "destroying"]
+    assert states == ["making", "destroying"]
     assert a100.driver.slices(a100.uuid) == []
     a100.clock.while_asleep = lambda: None
     a100.outside.set_delays(Delays(create_compute_instance_s=0.4))
@@ -174,9 +174,9 @@ def test_what_is_on_a_gpu_does_not_hang_on_a_clock_that_is_set(
     machine = SimulatedMachine.create(tmp_path)
     driver = open_gpus(simulated_state=tmp_path)
     gpu = driver.gpus()[0]
-    made = driver.create(gpu.uuid, gpu.geometry.by_name["1g.5gb"], Placement(0, 1))
+    created = driver.create(gpu.uuid, gpu.geometry.by_name["1g.5gb"], Placement(0, 1))
     wall_clock = 0.0
-    assert [reading.uuid for reading in driver.slices(gpu.uuid)] == [made.uuid]
+    assert [reading.uuid for reading in driver.slices(gpu.uuid)] == [created.uuid]
     assert machine.view()["gpus"][0]["slices"][0]["state"] == "ready"
 
 
@@ -435,8 +435,10 @@ def test_uuid_repeats_after_re_creation_elsewhere(a100: Machine) -> None:
     second = a100.driver.create(a100.uuid, profile, Placement(6, 1))
     assert (first.uuid, first.gi_id) == (second.uuid, second.gi_id)
     assert first.placement != second.placement
-    rest = [a100.driver.create(a100.uuid, profile, Placement(start, 1)) for start in range(6)]
-    ids = [one.gi_id for one in (*rest, second)]
+    others_created = [
+        a100.driver.create(a100.uuid, profile, Placement(start, 1)) for start in range(6)
+    ]
+    ids = [reading.gi_id for reading in (*others_created, second)]
     assert len(set(ids)) == 7
     assert ids != sorted(ids) and not set(ids) & set(range(7))
 
@@ -465,8 +467,8 @@ def test_any_order_of_calls_keeps_to_the_geometry(
         profile = data.draw(st.sampled_from(geometry.profiles))
         place = data.draw(st.sampled_from(profile.placements))
         if place in legal_placements(profile, live.values()):
-            made = machine.create_at(profile.profile_id, place.start, place.size)
-            live[machine.nvml.nvmlGpuInstanceGetInfo(made).id] = Placed(profile, place)
+            instance = machine.create_at(profile.profile_id, place.start, place.size)
+            live[machine.nvml.nvmlGpuInstanceGetInfo(instance).id] = Placed(profile, place)
         else:
             with pytest.raises(pynvml.NVMLError_InsufficientResources):
                 machine.create_at(profile.profile_id, place.start, place.size)

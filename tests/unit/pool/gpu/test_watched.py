@@ -13,7 +13,7 @@ from miglab_pool.gpu.readings import GpuHung
 from miglab_pool.gpu.simulated.machine import SimulatedMachine
 from miglab_pool.gpu.simulated.nvml import SimulatedNvml
 from miglab_pool.gpu.simulated.state import Delays
-from miglab_pool.gpu.watched import WatchedDriver, comes_back
+from miglab_pool.gpu.watched import WatchedDriver, wait_for_outcome
 
 from .conftest import SleepClock
 
@@ -44,7 +44,7 @@ class SlowLab:
         self._began = self._clock.now_s
 
     def _wait(self, outcome: "Future[Any]", limit_s: float) -> bool:
-        return comes_back(outcome, 60.0) and self._clock.now_s - self._began <= limit_s
+        return wait_for_outcome(outcome, 60.0) and self._clock.now_s - self._began <= limit_s
 
 
 @pytest.fixture

@@ -31,17 +31,19 @@ class BigPool(Pool):
         world = World(folder)
         super().__init__(world.settings, world.ledger, world.driver, world.holders)
         self.drawn_at = time.time()
-        held = {lease.id: lease for lease in map(self._lease, range(GPUS * SLICES)) if lease}
+        lease_by_id = {lease.id: lease for lease in map(self._lease, range(GPUS * SLICES)) if lease}
         leases: Any = self.leases
-        leases.find = held.__getitem__
-        leases.live = lambda user=None: [one for one in held.values() if user in (None, one.user)]
+        leases.find = lease_by_id.__getitem__
+        leases.live = lambda user=None: [
+            lease for lease in lease_by_id.values() if user in (None, lease.user)
+        ]
         leases.brief, leases.warned = leases.live, lambda: frozenset(WARNED)
-        self.held = held
+        self.lease_by_id = lease_by_id
         self.drawn_gpus = tuple(map(self._gpu, range(GPUS)))
         self.queued = tuple(map(self._ticket, range(WAITING)))
 
     def snapshot(self) -> PoolSnapshot:
-        kept = tuple(
+        slots = tuple(
             ReservedSlot(reservation=1, course="vision", gpu="GPU-2", start=n, size=1)
             for n in (0, 1)
         )
@@ -50,14 +52,16 @@ class BigPool(Pool):
             simulated=True,
             gpus=self.drawn_gpus,
             waiting=self.queued,
-            reserved_slots=kept,
+            reserved_slots=slots,
             people=Headcount(
                 shape="1g.5gb",
                 total=GPUS * SLICES,
                 free=sum(
-                    item.state is SliceState.FREE for gpu in self.drawn_gpus for item in gpu.slices
+                    slice_.state is SliceState.FREE
+                    for gpu in self.drawn_gpus
+                    for slice_ in gpu.slices
                 ),
-                holding=len({lease.user for lease in self.held.values()}),
+                holding=len({lease.user for lease in self.lease_by_id.values()}),
                 waiting=WAITING,
             ),
         )
@@ -78,7 +82,7 @@ class BigPool(Pool):
         )
 
     def _slice(self, number: int, start: int) -> SliceView:
-        lease = self.held.get(number)
+        lease = self.lease_by_id.get(number)
         if lease is None:
             return slice_view(number, start, state=STATES[number], gpu=number // SLICES)
         return slice_view(

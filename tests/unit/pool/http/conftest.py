@@ -37,20 +37,20 @@ def foreign_slice(world: World) -> int:
     """Somebody makes a slice with nvidia-smi."""
     info = world.driver.gpus()[0]
     profile = info.geometry.by_name["1g.5gb"]
-    taken = {one.placement.start for one in world.driver.slices(info.uuid)}
-    place = next(place for place in profile.placements if place.start not in taken)
+    taken_starts = {reading.placement.start for reading in world.driver.slices(info.uuid)}
+    place = next(place for place in profile.placements if place.start not in taken_starts)
     world.driver.create(info.uuid, profile, place)
     world.pool.reconcile()
     rows = world.ledger.state.slices.values()
     return next(row.id for row in rows if row.state == SliceState.FOREIGN)
 
 
-def queued(world: World, user: str = "alice", course: str = "ml") -> TicketView:
+def enqueue(world: World, user: str = "alice", course: str = "ml") -> TicketView:
     """Somebody waits for a whole GPU, of which there is none."""
     return world.ask(user, "7g.40gb", server="lab3", course=course)
 
 
-def acts(world: World) -> list[tuple[str, str, str, str]]:
+def actions_taken(world: World) -> list[tuple[str, str, str, str]]:
     """What people did: which act, to what, who, why; the newest first."""
     return [
         (step["action"], step["target"], step["by"], step["reason"])

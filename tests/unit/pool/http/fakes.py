@@ -32,9 +32,14 @@ ALICE = Principal(PrincipalKind.PERSON, "alice", course_names=("ml",))
 ENTRY = "access:services!service=pool"
 
 
-def person(name: str, *scopes: str, entry: bool = True, **more: Any) -> dict[str, Any]:
+def person(name: str, *scopes: str, entry: bool = True, **fields: Any) -> dict[str, Any]:
     """What the hub says of a person's token."""
-    return {"kind": "user", "name": name, "scopes": [*scopes, *([ENTRY] if entry else [])], **more}
+    return {
+        "kind": "user",
+        "name": name,
+        "scopes": [*scopes, *([ENTRY] if entry else [])],
+        **fields,
+    }
 
 
 OWNERS: dict[str, dict[str, Any]] = {
@@ -77,7 +82,7 @@ class FakeTokens(HubTokens):
         return code
 
 
-def lease_view(number: int, user: str, **more: Any) -> LeaseView:
+def lease_view(number: int, user: str, **fields: Any) -> LeaseView:
     """A running lease of one slice."""
     values: dict[str, Any] = {
         "id": number, "ticket": number, "generation": number, "user": user, "server": "",
@@ -85,10 +90,10 @@ def lease_view(number: int, user: str, **more: Any) -> LeaseView:
         "guaranteed_until": 2000.0,
         "holder": f"container:{number:064x}", "uuids": (f"MIG-{number}",),
     }  # fmt: skip
-    return LeaseView(**{**values, **more})
+    return LeaseView(**{**values, **fields})
 
 
-def slice_view(number: int, start: int, user: str | None = None, **more: Any) -> SliceView:
+def slice_view(number: int, start: int, user: str | None = None, **fields: Any) -> SliceView:
     """A slice of one memory slice, leased if it has a user."""
     values: dict[str, Any] = {
         "slice_id": number, "gpu": 0, "uuid": f"MIG-{number}", "profile": "1g.5gb", "start": start,
@@ -96,20 +101,20 @@ def slice_view(number: int, start: int, user: str | None = None, **more: Any) ->
         "state": SliceState.LEASED if user else SliceState.FREE, "lease": number if user else None,
         "user": user, "server": "" if user else None, "course": "ml" if user else None,
     }  # fmt: skip
-    return SliceView(**{**values, **more})
+    return SliceView(**{**values, **fields})
 
 
-def entry(number: int, **more: Any) -> AuditEntry:
+def entry(number: int, **fields: Any) -> AuditEntry:
     """What ina did: she asked for lease 1 back."""
     values: dict[str, Any] = {
         "id": number, "at": 1e9, "by": "person:ina", "action": "reclaim", "kind": "lease",
         "target": "1", "from_state": "running", "to_state": "warned", "reason": "Exam.",
         "course": "ml",
     }  # fmt: skip
-    return AuditEntry(**(values | more))
+    return AuditEntry(**(values | fields))
 
 
-def reservation_view(number: int, **more: Any) -> ReservationView:
+def reservation_view(number: int, **fields: Any) -> ReservationView:
     """Seven slices for ml, Tuesdays from 10 to 12 in Berlin."""
     values: dict[str, Any] = {
         "course": "ml", "shape": "1g.5gb", "count": 7, "weekdays": ("tue",), "until": None,
@@ -117,33 +122,33 @@ def reservation_view(number: int, **more: Any) -> ReservationView:
         "state": ReservationState.PLANNED, "starts_at": 1_780_387_200.0, "made_by": "ina",
         "ends_at": 1_780_394_400.0, "made_at": 990.0,
         "reserved_from": 1_780_386_300.0, "reserved_until": 1_780_388_100.0,
-        "message": more.pop("reason", "week 1"),
-    } | more  # fmt: skip
+        "message": fields.pop("reason", "week 1"),
+    } | fields  # fmt: skip
     values["date"] = values.get("date") or dt.date(2026, 6, 2)
     return ReservationView(id=number, **values)
 
 
-def ticket_view(number: int, user: str, **more: Any) -> TicketView:
+def ticket_view(number: int, user: str, **fields: Any) -> TicketView:
     """Who waits for one slice of ml."""
     values: dict[str, Any] = {
         "id": number, "user": user, "server": "", "course": "ml", "shape": "1g.5gb",
         "state": TicketState.WAITING, "position": number, "waiting": number, "created_at": 990.0,
     }  # fmt: skip
-    return TicketView(**{**values, **more})
+    return TicketView(**{**values, **fields})
 
 
-def gpu_view(*slices: SliceView, index: int = 0, **more: Any) -> GpuView:
+def gpu_view(*slices: SliceView, index: int = 0, **fields: Any) -> GpuView:
     """An A100 with these slices, which answers."""
     values: dict[str, Any] = {
         "index": index, "uuid": f"GPU-{index}", "name": "A100", "memory_slices": 8,
         "memory_mib": 40960, "mig": True, "state": "ok", "slices": slices,
     }  # fmt: skip
-    return GpuView(**(values | more))
+    return GpuView(**(values | fields))
 
 
-def snapshot(*gpus: GpuView, waiting: tuple[TicketView, ...] = (), **more: Any) -> PoolSnapshot:
+def snapshot(*gpus: GpuView, waiting: tuple[TicketView, ...] = (), **fields: Any) -> PoolSnapshot:
     """A pool of these GPUs, and who waits."""
     people = Headcount(waiting=len(waiting))
     return PoolSnapshot(
-        at=1000.0, simulated=True, gpus=gpus, waiting=waiting, people=people, **more
+        at=1000.0, simulated=True, gpus=gpus, waiting=waiting, people=people, **fields
     )

@@ -84,16 +84,16 @@ class FullLab:
 
     def _staff(self, gpu: str) -> None:
         """What staff do, each with a hostile reason."""
-        pool, by = self.world.pool, f"person:{EVIL}"
-        pool.staff.put_in_front(self.waiting, EVIL, by)
-        pool.staff.drain(gpu, EVIL, by)
+        pool, principal = self.world.pool, f"person:{EVIL}"
+        pool.staff.put_in_front(self.waiting, EVIL, principal)
+        pool.staff.drain(gpu, EVIL, principal)
         slices = self.world.ledger.state.slices.values()
         free = next(row.id for row in slices if row.state == SliceState.FREE)
-        pool.staff.quarantine(free, EVIL, by)
-        pool.staff.send(MessageRequest(all=True, text=EVIL, minutes=60), by)
-        pool.reservations.make(CLASS, by)
-        pool.layouts.apply(draft("3g.20gb", 0), by, EVIL, anyway=EVIL)
-        pool.staff.pause(EVIL, by)
+        pool.staff.quarantine(free, EVIL, principal)
+        pool.staff.send(MessageRequest(all=True, text=EVIL, minutes=60), principal)
+        pool.reservations.make(CLASS, principal)
+        pool.layouts.apply(draft("3g.20gb", 0), principal, EVIL, anyway=EVIL)
+        pool.staff.pause(EVIL, principal)
         stray = self.world.new_holder()
         self.world.holders.labels[stray] = Stray(stray, 999, 1, EVIL, (EVIL,), is_running=True)
 

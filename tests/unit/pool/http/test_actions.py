@@ -17,26 +17,26 @@ GPU = gpu_view()
 LEASE = lease_view(1, "alice", guaranteed_until=5000.0, extensions_left=2, extension_s=3600.0)
 
 
-def keys(found: Sequence[Action]) -> list[str]:
-    return [action.key for action in found]
+def keys(actions: Sequence[Action]) -> list[str]:
+    return [action.key for action in actions]
 
 
-def of_slice(state: SliceState, **more: object) -> Callable[[Principal], Sequence[Action]]:
+def of_slice(state: SliceState, **fields: object) -> Callable[[Principal], Sequence[Action]]:
     """What is found on a slice of a GPU of no course."""
-    item = slice_view(1, 0, state=state, **more)
-    return lambda who: on_slice(item, GPU, who)
+    slice_ = slice_view(1, 0, state=state, **fields)
+    return lambda principal: on_slice(slice_, GPU, principal)
 
 
-def of_lease(**more: object) -> Callable[[Principal], Sequence[Action]]:
-    return lambda who: on_lease(LEASE.model_copy(update=more), who)
+def of_lease(**fields: object) -> Callable[[Principal], Sequence[Action]]:
+    return lambda principal: on_lease(LEASE.model_copy(update=fields), principal)
 
 
-def of_ticket(**more: object) -> Callable[[Principal], Sequence[Action]]:
-    return lambda who: on_ticket(ticket_view(1, "alice", **more), who)
+def of_ticket(**fields: object) -> Callable[[Principal], Sequence[Action]]:
+    return lambda principal: on_ticket(ticket_view(1, "alice", **fields), principal)
 
 
-def of_gpu(**more: object) -> Callable[[Principal], Sequence[Action]]:
-    return lambda who: on_gpu(GPU.model_copy(update=more), who)
+def of_gpu(**fields: object) -> Callable[[Principal], Sequence[Action]]:
+    return lambda principal: on_gpu(GPU.model_copy(update=fields), principal)
 
 
 ALL = "message extend reclaim"
@@ -45,7 +45,7 @@ FREE, OVER = SliceState.FREE, (LeaseState.RELEASING, LeaseState.RELEASED, LeaseS
 
 
 @pytest.mark.parametrize(
-    ("found", "may"),
+    ("offered_to", "may"),
     [
         (of_lease(), {ROOT: ALL, ILSE: ALL, TIMO: "message extend", VERA: "",
                       ALICE: "extend release"}),  # one's own is released, not taken back
@@ -66,10 +66,12 @@ FREE, OVER = SliceState.FREE, (LeaseState.RELEASING, LeaseState.RELEASED, LeaseS
     ],
 )  # fmt: skip
 def test_who_finds_what(
-    found: Callable[[Principal], Sequence[Action]], may: dict[Principal, str]
+    offered_to: Callable[[Principal], Sequence[Action]], may: dict[Principal, str]
 ) -> None:
     """As the table of rights says, and nothing that would be refused."""
-    assert {who: keys(found(who)) for who in may} == {who: may[who].split() for who in may}
+    assert {principal: keys(offered_to(principal)) for principal in may} == {
+        principal: may[principal].split() for principal in may
+    }
 
 
 def test_what_can_be_done_to_all() -> None:
@@ -89,8 +91,10 @@ def test_the_words_say_what_happens_to_whom() -> None:
         "alice sees your reason" in reclaim.says and "3 in the queue could use it" in reclaim.says
     )
     assert "memory of running notebooks is lost" in reclaim.says and reclaim.is_grave
-    held = GPU.model_copy(update={"slices": (slice_view(1, 0, "bob"), slice_view(2, 1, "eva"))})
-    assert "The 2 leases on it go on" in on_gpu(held, ROOT)[0].says
+    leased_gpu = GPU.model_copy(
+        update={"slices": (slice_view(1, 0, "bob"), slice_view(2, 1, "eva"))}
+    )
+    assert "The 2 leases on it go on" in on_gpu(leased_gpu, ROOT)[0].says
     drain = on_slice(slice_view(1, 0, "bob"), GPU, ROOT)[0]
     assert drain.says.startswith("bob keeps it")
 
@@ -107,27 +111,27 @@ def every_action() -> list[Action]:
     """One of each that a site admin or a student can find."""
     states = [slice_view(1, 0, state=state) for state in SliceState]
     drained = slice_view(1, 0, draining="dust")
-    found = [action for item in (*states, drained) for action in on_slice(item, GPU, ROOT)]
-    found += on_gpu(GPU, ROOT) + on_gpu(GPU.model_copy(update={"draining": "dust"}), ROOT)
+    actions = [action for slice_ in (*states, drained) for action in on_slice(slice_, GPU, ROOT)]
+    actions += on_gpu(GPU, ROOT) + on_gpu(GPU.model_copy(update={"draining": "dust"}), ROOT)
     for ticket in (ticket_view(1, "alice"), ticket_view(1, "alice", is_next=True)):
-        found += on_ticket(ticket, ROOT)
-    found += on_pool("", ["ml"], ROOT) + on_pool("Repairs.", ["ml"], ROOT)
-    found += on_lease(LEASE, ROOT) + on_lease(LEASE, ALICE)
-    return list({(action.key, action.path): action for action in found}.values())
+        actions += on_ticket(ticket, ROOT)
+    actions += on_pool("", ["ml"], ROOT) + on_pool("Repairs.", ["ml"], ROOT)
+    actions += on_lease(LEASE, ROOT) + on_lease(LEASE, ALICE)
+    return list({(action.key, action.path): action for action in actions}.values())
 
 
 @pytest.mark.parametrize("action", every_action(), ids=lambda action: f"{action.key} {action.path}")
 async def test_the_api_takes_what_the_form_sends(client: httpx.AsyncClient, action: Action) -> None:
     """There is such a route, and it understands every key; what the pool says is another matter."""
     answer = await client.request(
-        action.method, f"/api/{action.path}", json=sent(action), headers=as_("admin-token")
+        action.method, f"/api/{action.path}", json=body_of(action), headers=as_("admin-token")
     )
     if not answer.is_success:
         assert answer.status_code in (404, 409), answer.text
         assert answer.json()["reason"] != "no-such-page"
 
 
-def sent(action: Action) -> dict[str, object] | None:
+def body_of(action: Action) -> dict[str, object] | None:
     """What details.js makes of the form as it opens, with words where words are needed."""
     if action.method == "DELETE":
         return None

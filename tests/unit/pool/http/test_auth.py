@@ -11,7 +11,7 @@ import pytest
 from tests.refusals import because
 from tests.unit.pool.conftest import World
 
-from miglab_hub.service.process import OnceAMinute
+from miglab_hub.service.process import RepeatFilter
 from miglab_pool.http.access.auth import Sessions, SignIn, server_of
 from miglab_pool.http.access.hub_tokens import (
     GUESSES_IN_ALL,
@@ -120,14 +120,14 @@ async def test_a_write_needs_the_pages_token(client: httpx.AsyncClient, world: W
     With the page's token the holder releases, and the ledger is told who it was.
     """
     await signed_in(client, "alice-token")
-    path, done = "/api/leases/1/release", {"reason": "done"}
-    for headers in ({}, *({"X-XSRFToken": sent.encode()} for sent in ("", "guessed", "é"))):
-        answer = await client.post(path, json=done, headers=headers)
+    path, body = "/api/leases/1/release", {"reason": "done"}
+    for headers in ({}, *({"X-XSRFToken": token.encode()} for token in ("", "guessed", "é"))):
+        answer = await client.post(path, json=body, headers=headers)
         assert (answer.status_code, answer.json()["reason"]) == (403, "xsrf")
     assert world.pool.leases.find(1).state == "running"
     page = (await client.get("/")).text
     token = page.split('name="miglab-xsrf" content="')[1].split('"')[0]
-    answer = await client.post(path, json=done, headers={"X-XSRFToken": token})
+    answer = await client.post(path, json=body, headers={"X-XSRFToken": token})
     assert answer.status_code == 200
     step = world.ledger.history("lease", "1")[0]
     assert (step["to_state"], step["by"], step["reason"]) == ("releasing", "person:alice", "done")
@@ -162,9 +162,9 @@ def test_sessions_end_and_are_bounded() -> None:
 def test_who_signs_in_often_signs_out_nobody_else() -> None:
     """A person has so many sessions; the oldest of their own goes, nobody else's."""
     sessions = Sessions(limit=4, each=2)
-    ina, *own = [sessions.open(name, "token") for name in ("ina", *["mallory"] * 5)]
+    ina, *mallorys = [sessions.open(name, "token") for name in ("ina", *["mallory"] * 5)]
     assert sessions.get(ina) is not None
-    assert [sessions.get(name) is not None for name in own] == [False, False, False, True, True]
+    assert [sessions.get(s) is not None for s in mallorys] == [False, False, False, True, True]
 
 
 @pytest.mark.parametrize(
@@ -204,17 +204,20 @@ async def test_the_hubs_origin_and_ours(runner: PoolRunner) -> None:
     app = management_app(runner, sign_in, default_course="everyone", notices=())
     async with visiting(app, f"{OWN}{PREFIX}") as client:
         refused = await client.get("/oauth_callback", params={"state": "forged", "code": "x"})
-        begun = await client.get("/")
-        where = urlsplit(begun.headers["location"])
-        query = parse_qs(where.query)
-        sent = {"state": query["state"][0], "code": "alice-token"}
-        done = await client.get("/oauth_callback", params=sent)
+        redirect = await client.get("/")
+        hub_url = urlsplit(redirect.headers["location"])
+        query = parse_qs(hub_url.query)
+        params = {"state": query["state"][0], "code": "alice-token"}
+        signed_in_page = await client.get("/oauth_callback", params=params)
         names = [cookie.name for cookie in client.cookies.jar]
     assert f'href="{HUB}/hub/home"' in refused.text
-    assert f"{where.scheme}://{where.netloc}" == HUB
+    assert f"{hub_url.scheme}://{hub_url.netloc}" == HUB
     assert query["redirect_uri"] == [f"{OWN}{PREFIX}/oauth_callback"]
-    assert done.status_code == 303
-    for text in (*begun.headers.get_list("set-cookie"), *done.headers.get_list("set-cookie")):
+    assert signed_in_page.status_code == 303
+    for text in (
+        *redirect.headers.get_list("set-cookie"),
+        *signed_in_page.headers.get_list("set-cookie"),
+    ):
         ((name, cookie),) = SimpleCookie(text).items()
         assert name.startswith("__Host-service-pool-")
         assert (cookie["path"], cookie["secure"], cookie["domain"]) == ("/", True, "")
@@ -227,14 +230,14 @@ GUESSER = "10.0.0.9"
 class CountingTokens(HubTokens):
     """Over a hub that knows `OWNERS`, and counts how often it is asked."""
 
-    def __init__(self, **given: Any) -> None:
+    def __init__(self, **limits: Any) -> None:
         self.at = 0.0
-        super().__init__(ACCESS, now=lambda: self.at, **given)
-        self.asked: list[str] = []
+        super().__init__(ACCESS, now=lambda: self.at, **limits)
+        self.lookups: list[str] = []
         self.oauth.user_for_token = self._look_up
 
     async def _look_up(self, token: str, **_: Any) -> dict[str, Any] | None:
-        self.asked.append(token)
+        self.lookups.append(token)
         return OWNERS.get(token)
 
 
@@ -249,9 +252,9 @@ async def test_what_the_hub_cannot_have_made_is_not_asked_about() -> None:
     tokens = CountingTokens(form=SERVER_TOKEN)
     for garbage in ("", "x" * 32, "0" * 31, "0" * 33, "A" * 32, "é" * 32):
         assert await tokens.owner(garbage, GUESSER) is None
-    assert tokens.asked == []
+    assert tokens.lookups == []
     assert await tokens.owner("0123456789abcdef" * 2, GUESSER) is None
-    assert len(tokens.asked) == 1
+    assert len(tokens.lookups) == 1
 
 
 @pytest.mark.parametrize("is_student", [True, False], ids=["student", "management"])
@@ -270,7 +273,7 @@ async def test_an_invented_token_asks_the_hub_once_a_minute(
         for at in (0.0, 1.0, WINDOW_S - 1, WINDOW_S):
             tokens.at = at
             assert (await client.get(path, headers=as_("0" * 32))).status_code == 401
-    assert len(tokens.asked) == 2
+    assert len(tokens.lookups) == 2
 
 
 async def test_a_known_token_from_a_guessers_address_is_served() -> None:
@@ -284,10 +287,10 @@ async def test_a_known_token_from_a_guessers_address_is_served() -> None:
         assert await tokens.owner(name, GUESSER)
     await guess(tokens)
     await guess(tokens, "127.0.0.1", 30)
-    asked = len(tokens.asked)
+    lookups = len(tokens.lookups)
     with pytest.raises(DeniedError, check=because("too-often")):
         await tokens.owner("bob-token", GUESSER)
-    assert len(tokens.asked) == asked
+    assert len(tokens.lookups) == lookups
     assert await tokens.owner("alice-server", GUESSER)
     assert await tokens.owner("bob-token", "10.0.0.8")
     tokens.at = WINDOW_S
@@ -305,13 +308,13 @@ async def test_guesses_from_many_addresses_shut_out_nobody_else() -> None:
     assert await tokens.owner("bob-token", "10.0.0.8")
     await guess(tokens, "127.0.0.1")
     assert await tokens.owner("alice-token", "127.0.0.1")
-    asked = len(tokens.asked)
+    count = len(tokens.lookups)
     for number in range(GUESSES_OF_AN_ADDRESS):
         address = f"10.0.2.{number}"
         assert await tokens.owner(f"first-{number}", address) is None
         with pytest.raises(DeniedError, check=because("too-often")):
             await tokens.owner(f"second-{number}", address)
-    assert len(tokens.asked) == asked + GUESSES_OF_AN_ADDRESS
+    assert len(tokens.lookups) == count + GUESSES_OF_AN_ADDRESS
 
 
 async def test_a_shared_address_has_a_limit_too() -> None:
@@ -326,7 +329,7 @@ async def test_a_shared_address_has_a_limit_too() -> None:
 def test_a_warning_that_strangers_cause_is_written_once_a_minute() -> None:
     """By its words, whatever the values in them; others' warnings are written each time."""
     at = [0.0]
-    once_a_minute = OnceAMinute({"sign-in"}, lambda: at[0])
+    once_a_minute = RepeatFilter({"sign-in"}, lambda: at[0])
 
     def is_written(text: str, value: str, logger: str = "sign-in") -> bool:
         record = logging.LogRecord(logger, logging.WARNING, "", 1, text, (value,), None)

@@ -24,7 +24,9 @@ from .conftest import as_, visiting
 from .fakes import ACCESS, BOOK, SECRET, FakeTokens
 
 MEMBERS = frozenset({"alice", "bob", "carol", "dan", "ilse"})
-STAFF, ALICE, BOB, ADMIN = (as_(f"{who}-token") for who in ("instructor", "alice", "bob", "admin"))
+STAFF, ALICE, BOB, ADMIN = (
+    as_(f"{name}-token") for name in ("instructor", "alice", "bob", "admin")
+)
 SERVER = as_("alice-server")
 DONE = {"experiment": "T-1", "stage": "claimed", "minute": 16_000}
 
@@ -40,11 +42,11 @@ class ClassLab:
         }
         self.world = World(folder, PoolSettings(courses=courses, pool=PoolTable(keep_days=30)))
         self.members: frozenset[str] | None = MEMBERS
-        self.does: dict[int, Activity] = {}
+        self.activity_by_lease: dict[int, Activity] = {}
         pool = self.world.pool
         self.runner = PoolRunner(pool, Metrics({"1g.5gb"}))
         self.runner.is_reconciled = True
-        self.runner.reclaimer = SimpleNamespace(activities=lambda: self.does)  # type: ignore[assignment]
+        self.runner.reclaimer = SimpleNamespace(activities=lambda: self.activity_by_lease)  # type: ignore[assignment]
         tokens: HubTokens = FakeTokens(ACCESS)
         staff = management_app(
             self.runner,
@@ -66,13 +68,15 @@ class ClassLab:
     async def _members(self, course: str) -> frozenset[str] | None:
         return self.members if course == "ml" else frozenset()
 
-    async def rows(self, who: dict[str, str] = STAFF) -> dict[str, dict[str, object]]:
-        answer = await self.staff.get("/api/classes/ml", headers=who)
+    async def rows(self, headers: dict[str, str] = STAFF) -> dict[str, dict[str, object]]:
+        answer = await self.staff.get("/api/classes/ml", headers=headers)
         assert answer.status_code == 200, answer.text
         return {row["user"]: row for row in answer.json()["rows"]}
 
-    async def told(self, *experiments: dict[str, object], **more: object) -> httpx.Response:
-        report = {"course": "ml", "experiments": experiments, "sign_age_s": 30.0, **more}
+    async def report_progress(
+        self, *experiments: dict[str, object], **fields: object
+    ) -> httpx.Response:
+        report = {"course": "ml", "experiments": experiments, "sign_age_s": 30.0, **fields}
         return await self.student.post("/api/progress", json=report, headers=SERVER)
 
     async def read_the_notice(self) -> dict[str, object]:
@@ -83,8 +87,12 @@ class ClassLab:
 
     def looks(self) -> list[tuple[str, str]]:
         """Who is in the log as having looked, and how."""
-        found = self.world.pool.staff.audit(AuditQuery())
-        return [(one.by, one.action) for one in found if one.kind == "class"]
+        entries = self.world.pool.staff.audit(AuditQuery())
+        return [
+            (audit_entry.by, audit_entry.action)
+            for audit_entry in entries
+            if audit_entry.kind == "class"
+        ]
 
 
 @pytest.fixture
@@ -105,9 +113,9 @@ async def test_everybody_of_the_course_has_a_row(lab: ClassLab) -> None:
         lab.world.run(f"filler{number}", course="vision")
     lab.world.ask("dan", course="ml")
     lab.world.work()
-    lab.does[idle.id] = Activity.IDLE_FREE
-    found = {user: row["presence"] for user, row in (await lab.rows()).items()}
-    assert found == {
+    lab.activity_by_lease[idle.id] = Activity.IDLE_FREE
+    presences = {user: row["presence"] for user, row in (await lab.rows()).items()}
+    assert presences == {
         "alice": "absent", "bob": "on a slice", "carol": "idle", "dan": "waiting"
     }  # fmt: skip
     dan = (await lab.rows())["dan"]
@@ -118,9 +126,9 @@ async def test_nothing_is_taken_before_the_notice_was_read(lab: ClassLab) -> Non
     """The server is told that the course asks; what it sends too early is refused."""
     status = (await lab.student.get("/api/server", headers=SERVER)).json()
     assert status["sharing"] == {"ml": False}
-    assert (await lab.told(DONE)).json()["reason"] == "notice-unread"
+    assert (await lab.report_progress(DONE)).json()["reason"] == "notice-unread"
     assert (await lab.read_the_notice())["sharing"] == {"ml": True}
-    assert (await lab.told(DONE)).status_code == 200
+    assert (await lab.report_progress(DONE)).status_code == 200
     assert (await lab.rows())["alice"]["presence"] == "on CPU"
     assert (await lab.rows())["alice"]["experiments"] == [DONE]
 
@@ -128,11 +136,11 @@ async def test_nothing_is_taken_before_the_notice_was_read(lab: ClassLab) -> Non
 async def test_what_is_told_is_kept_and_ages(lab: ClassLab) -> None:
     """A stage that moves on replaces the one before; a silent server's student is absent."""
     await lab.read_the_notice()
-    await lab.told(DONE, {**DONE, "experiment": "T-2", "minute": 16_005})
-    await lab.told({**DONE, "stage": "handed in", "minute": 16_010})
+    await lab.report_progress(DONE, {**DONE, "experiment": "T-2", "minute": 16_005})
+    await lab.report_progress({**DONE, "stage": "handed in", "minute": 16_010})
     alice = (await lab.rows())["alice"]
-    done = [(one["experiment"], one["stage"]) for one in alice["experiments"]]  # type: ignore[attr-defined]
-    assert done == [("T-1", "handed in"), ("T-2", "claimed")]
+    stages = [(progress["experiment"], progress["stage"]) for progress in alice["experiments"]]  # type: ignore[attr-defined]
+    assert stages == [("T-1", "handed in"), ("T-2", "claimed")]
     assert alice["last_sign_at"] == lab.world.at - 30
     lab.world.pass_time(181)
     assert (await lab.rows())["alice"]["presence"] == "absent"
@@ -148,8 +156,8 @@ async def test_what_is_told_is_kept_and_ages(lab: ClassLab) -> None:
 async def test_nothing_else_can_be_told(lab: ClassLab, extra: dict[str, object]) -> None:
     """The message has no room for predictions, texts, verdicts or code."""
     await lab.read_the_notice()
-    assert (await lab.told({**DONE, **extra})).status_code == 422
-    assert (await lab.told(DONE, **extra)).status_code == 422
+    assert (await lab.report_progress({**DONE, **extra})).status_code == 422
+    assert (await lab.report_progress(DONE, **extra)).status_code == 422
 
 
 async def test_off_by_default(lab: ClassLab) -> None:
@@ -159,7 +167,7 @@ async def test_off_by_default(lab: ClassLab) -> None:
     rows = await lab.rows()
     assert (rows["bob"]["presence"], rows["dan"]["presence"]) == ("on a slice", "not known")
     assert (await lab.student.get("/api/server", headers=SERVER)).json()["sharing"] == {}
-    assert (await lab.told(DONE)).json()["reason"] == "not-shared"
+    assert (await lab.report_progress(DONE)).json()["reason"] == "not-shared"
     page = await lab.staff.get("/class?course=ml", headers=STAFF)
     assert "which does not mean absent" in page.text
     assert "Handed in" not in page.text
@@ -213,14 +221,14 @@ async def test_looking_and_exporting_are_in_the_log(lab: ClassLab) -> None:
 
 async def test_messages_reach_students_without_a_slice(lab: ClassLab) -> None:
     """Those of the class, each by themselves; whoever is not of it is refused."""
-    said = {"users": ["alice", "dan"], "text": "Room 2."}
-    answer = await lab.staff.post("/api/classes/ml/messages", json=said, headers=STAFF)
-    assert [one["to_user"] for one in answer.json()] == ["alice", "dan"]
-    seen = (await lab.student.get("/api/server", headers=SERVER)).json()["messages"]
-    assert [one["text"] for one in seen] == ["Room 2."]
+    message = {"users": ["alice", "dan"], "text": "Room 2."}
+    answer = await lab.staff.post("/api/classes/ml/messages", json=message, headers=STAFF)
+    assert [sent_message["to_user"] for sent_message in answer.json()] == ["alice", "dan"]
+    messages = (await lab.student.get("/api/server", headers=SERVER)).json()["messages"]
+    assert [message["text"] for message in messages] == ["Room 2."]
     for users in (["eve"], ["ilse"]):
-        said["users"] = users
-        answer = await lab.staff.post("/api/classes/ml/messages", json=said, headers=STAFF)
+        message["users"] = users
+        answer = await lab.staff.post("/api/classes/ml/messages", json=message, headers=STAFF)
         assert answer.status_code == 403
 
 
@@ -236,7 +244,7 @@ async def test_a_silent_hub_leaves_who_holds_or_waits(lab: ClassLab) -> None:
 async def test_what_is_old_or_shared_no_longer_goes(lab: ClassLab) -> None:
     """By `keep_days`, and with the course."""
     await lab.read_the_notice()
-    await lab.told({**DONE, "minute": int(lab.world.at // 60)})
+    await lab.report_progress({**DONE, "minute": int(lab.world.at // 60)})
     lab.world.pass_time(29 * 86_400)
     assert lab.world.pool.roster.delete_old(30) == 0
     lab.world.pass_time(2 * 86_400)
@@ -250,10 +258,10 @@ async def test_what_is_old_or_shared_no_longer_goes(lab: ClassLab) -> None:
 
 async def test_the_hub_is_asked_once_a_minute() -> None:
     """Its last answer holds while it is silent; a group that does not exist has nobody."""
-    asked, clock, users = [], [0.0], {"ml": ["ada"]}
+    paths, clock, users = [], [0.0], {"ml": ["ada"]}
 
     def hub(request: httpx.Request) -> httpx.Response:
-        asked.append(request.url.path)
+        paths.append(request.url.path)
         name = request.url.path.rsplit("/", 1)[-1]
         if not users:
             return httpx.Response(503, text="<h1>The proxy finds no hub</h1>")
@@ -269,17 +277,17 @@ async def test_the_hub_is_asked_once_a_minute() -> None:
     clock[0] = 61.0
     assert await members.of("ml") == {"ada"}
     assert await members.of("vision") is None
-    assert asked.count("/hub/api/groups/ml") == 2
+    assert paths.count("/hub/api/groups/ml") == 2
 
 
 async def test_progress_goes_with_the_person(lab: ClassLab) -> None:
     """It is told to whoever asks what is kept of them, and erased, not made nobody's."""
     await lab.read_the_notice()
-    await lab.told(DONE)
-    with people.opened(lab.world.folder / "ledger.sqlite") as ledger:
-        people.know(ledger, set())
-        assert [row["experiment"] for row in people.kept_of(ledger, "alice")["progress"]] == [
+    await lab.report_progress(DONE)
+    with people.open_ledger(lab.world.folder / "ledger.sqlite") as ledger:
+        people.register_targets(ledger, set())
+        assert [row["experiment"] for row in people.personal_rows(ledger, "alice")["progress"]] == [
             "", "T-1"
         ]  # fmt: skip
         assert people.forget(ledger, "alice", "forgotten-1")["progress"] == 2
-        assert "progress" not in people.kept_of(ledger, "forgotten-1")
+        assert "progress" not in people.personal_rows(ledger, "forgotten-1")

@@ -54,17 +54,17 @@ async def student() -> AsyncIterator[ConnectedStudent]:
         await request.body()
         return "ok"
 
-    with bind("127.0.0.1", 0, "a test") as taken:
+    with bind("127.0.0.1", 0, "a test") as listening:
         server = listener(app, limits)
-        serving = asyncio.create_task(serve([(server, taken)], stop))
+        serving = asyncio.create_task(serve([(server, listening)], stop))
         async with asyncio.timeout(60):
             await until(lambda: server.started, "the listener to listen")
-            yield ConnectedStudent(limits, taken.getsockname(), server.server_state.connections)
+            yield ConnectedStudent(limits, listening.getsockname(), server.server_state.connections)
             stop.set()
             await serving
 
 
-async def ended(reader: asyncio.StreamReader) -> bytes:
+async def read_until_closed(reader: asyncio.StreamReader) -> bytes:
     """What came until the other side closed."""
     try:
         return await reader.read()
@@ -82,7 +82,7 @@ async def test_a_connection_without_a_whole_request_is_closed(
 ) -> None:
     """After its time, with no answer but to whole ones, and its place is free again."""
     reader, writer = await student.connect(say)
-    assert (await ended(reader)).count(b"200 OK") == say.count(WHOLE)
+    assert (await read_until_closed(reader)).count(b"200 OK") == say.count(WHOLE)
     assert not student.limits.now_open
     writer.close()
 
@@ -98,11 +98,11 @@ class OpenConnection:
 
 async def test_a_peer_has_its_share(student: ConnectedStudent) -> None:
     """The third connection is served, and the first is closed for it."""
-    held = [await student.connect(WHOLE) for _ in range(3)]
-    for reader, _ in held[1:]:
+    connections = [await student.connect(WHOLE) for _ in range(3)]
+    for reader, _ in connections[1:]:
         assert b"200 OK" in await reader.readuntil(b"\r\n\r\n")
-    await ended(held[0][0])
-    for _, writer in held:
+    await read_until_closed(connections[0][0])
+    for _, writer in connections:
         writer.close()
 
 
@@ -114,7 +114,7 @@ def test_a_connection_with_a_known_token_does_not_make_room() -> None:
         limits.take("10.0.0.9", connection)
         if connection is alice:
             limits.move("alice's token", alice)
-    assert [one.is_open for one in (alice, *mallory)] == [True, False, False, True, True]
+    assert [c.is_open for c in (alice, *mallory)] == [True, False, False, True, True]
     for connection in (alice, *mallory):
         limits.give(connection)
     assert not limits.now_open and not limits.payer_of
@@ -161,10 +161,10 @@ async def test_pipelined_requests_wait_for_their_turn(student: ConnectedStudent)
     student.limits.request_s = 60.0
     reader, writer = await student.connect(WHOLE * 100)
     await reader.readuntil(b'"ok"')
-    (asked,) = student.connections
-    await until(lambda: not asked.transport.is_reading(), "nothing to be read any more")
-    assert asked.server_state.total_requests == 1
-    asked.close_now()
+    (connection,) = student.connections
+    await until(lambda: not connection.transport.is_reading(), "nothing to be read any more")
+    assert connection.server_state.total_requests == 1
+    connection.close_now()
     writer.close()
 
 
@@ -174,8 +174,8 @@ async def test_a_known_token_does_not_wait_for_its_address(student: ConnectedStu
     student.limits.known = lambda request: request.headers.get("X-Known")
     student.limits.paid_until["127.0.0.1"] = 3600.0
     for name in (b"alice", b"", b"", b""):
-        known = b"GET /health HTTP/1.1\r\nX-Known: " + name + b"\r\n\r\n"
-        reader, writer = await student.connect(known.replace(b"1.1\r\n", b"1.1\r\nHost: x\r\n"))
+        request = b"GET /health HTTP/1.1\r\nX-Known: " + name + b"\r\n\r\n"
+        reader, writer = await student.connect(request.replace(b"1.1\r\n", b"1.1\r\nHost: x\r\n"))
         assert b"200 OK" in await reader.readuntil(b'"ok"')
         writer.close()
     assert set(student.limits.paid_until) == {"127.0.0.1", "alice", "known"}
@@ -199,6 +199,6 @@ def test_what_a_socket_is_told() -> None:
     """That it is TCP, or asyncio leaves Nagle's algorithm on; and that the client closes first, or
     a request could meet a connection that the service is just closing.
     """
-    with bind("127.0.0.1", 0, "[pool] port") as taken:
-        assert taken.proto == socket.IPPROTO_TCP
+    with bind("127.0.0.1", 0, "[pool] port") as listening:
+        assert listening.proto == socket.IPPROTO_TCP
     assert listener(FastAPI()).config.timeout_keep_alive == KEEP_ALIVE_S > HTTPX_KEEP_ALIVE_S

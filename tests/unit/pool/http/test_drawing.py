@@ -22,7 +22,7 @@ from .fakes import ALICE, gpu_view, slice_view
 NOTHING = Doings()
 
 
-def kept(start: int, size: int) -> ReservedSlot:
+def reserved_slot(start: int, size: int) -> ReservedSlot:
     return ReservedSlot(reservation=1, course="vision", gpu="GPU-0", start=start, size=size)
 
 
@@ -37,7 +37,7 @@ MARKS = {
     "a whole GPU": (gpu_view(slice_view(1, 0, size=8, profile="full")), [], [(8, "free")]),
     "reserved, on a free slice and on uncut memory": (
         gpu_view(slice_view(1, 0, size=2), slice_view(2, 2, size=2)),
-        [kept(2, 2), kept(5, 2)],
+        [reserved_slot(2, 2), reserved_slot(5, 2)],
         [(2, "free"), (2, "reserved"), (1, "unpartitioned"), (2, "reserved"),
          (1, "unpartitioned")],
     ),
@@ -59,17 +59,17 @@ def test_boxes_fill_the_gpu_without_a_gap(
     view: GpuView, places: list[ReservedSlot], marks: list[tuple[int, str]]
 ) -> None:
     """Each begins where the one before ends."""
-    drawn = boxes(view, places, SPAWNER, NOTHING)
-    words = [(box.size, ", ".join(filter(None, (box.mark.value, box.note)))) for box in drawn]
-    assert words == marks
-    assert [box.start for box in drawn] == [0, *accumulate(size for size, _ in marks)][:-1]
+    gpu_boxes = boxes(view, places, SPAWNER, NOTHING)
+    labels = [(box.size, ", ".join(filter(None, (box.mark.value, box.note)))) for box in gpu_boxes]
+    assert labels == marks
+    assert [box.start for box in gpu_boxes] == [0, *accumulate(size for size, _ in marks)][:-1]
 
 
 def test_who_runs_on_a_reserved_slot_runs_on() -> None:
     """A leased slice stays in use and says whose it is next, unless it is the class's own."""
     view = gpu_view(slice_view(1, 0, "bob"), slice_view(2, 1, "eva", course="vision"))
-    drawn = boxes(view, [kept(0, 1), kept(1, 1)], SPAWNER, NOTHING)
-    assert [(box.mark, box.next_course) for box in drawn[:2]] == [
+    gpu_boxes = boxes(view, [reserved_slot(0, 1), reserved_slot(1, 1)], SPAWNER, NOTHING)
+    assert [(box.mark, box.next_course) for box in gpu_boxes[:2]] == [
         (BoxMark.LEASED, "vision"),
         (BoxMark.LEASED, ""),
     ]
@@ -102,14 +102,14 @@ def test_names_and_memory() -> None:
         slice_view(2, 1, "bob", server="lab2"),
         slice_view(3, 2, "bob").model_copy(update={"user": None}),
     )
-    drawn = boxes(view, [], ALICE, NOTHING)
-    assert [(box.who, box.is_own, box.address) for box in drawn[:3]] == [
+    gpu_boxes = boxes(view, [], ALICE, NOTHING)
+    assert [(box.who, box.is_own, box.address) for box in gpu_boxes[:3]] == [
         ("you", True, "slice/1"),
         ("bob (lab2)", False, ""),
         ("somebody", False, ""),
     ]
-    assert (drawn[0].used_pct, drawn[0].memory) == (50, "2.4 of 4.8 GiB")
-    assert (drawn[1].used_pct, drawn[1].memory) == (None, "? of 4.8 GiB")
+    assert (gpu_boxes[0].used_pct, gpu_boxes[0].memory) == (50, "2.4 of 4.8 GiB")
+    assert (gpu_boxes[1].used_pct, gpu_boxes[1].memory) == (None, "? of 4.8 GiB")
 
 
 def test_sums() -> None:
@@ -134,15 +134,15 @@ def test_the_last_hour_is_a_strip() -> None:
         (3600.0, Headcount(total=10, holding=10, waiting=10)),
     ]
     assert strip(looks[:1], 30.0) is None
-    found = strip(looks, 3659.0)
-    assert found is not None
-    assert [(one.minute, one.holding, one.waiting) for one in found.columns] == [
+    last_hour = strip(looks, 3659.0)
+    assert last_hour is not None
+    assert [(column.minute, column.holding, column.waiting) for column in last_hour.columns] == [
         (1, 10.0, 0.0), (60, 50.0, 50.0)
     ]  # fmt: skip
-    assert found.words == (
+    assert last_hour.words == (
         "In the last 59 minutes, 2 to 10 people held slices (lower bars) and 0 to 10 waited."
     )
-    assert strip(looks, 3659.5) == found
+    assert strip(looks, 3659.5) == last_hour
 
 
 def test_the_strip_is_drawn_by_the_minute() -> None:

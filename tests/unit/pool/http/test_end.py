@@ -42,15 +42,15 @@ class FakeHub:
         started = self._clock(self.started_at).isoformat()
         server = {"started": started, "stopped": False, "pending": self.pending}
         now = format_datetime(self._clock(self.now).replace(microsecond=0), usegmt=True)
-        said = {"name": "alice", "servers": {self.server: server}}
-        return self.answer or httpx.Response(200, json=said, headers={"Date": now})
+        user_model = {"name": "alice", "servers": {self.server: server}}
+        return self.answer or httpx.Response(200, json=user_model, headers={"Date": now})
 
     def _clock(self, at: float) -> datetime:
         return datetime.fromtimestamp(at + self.ahead_s, UTC)
 
 
-def releasing(**more: object) -> LeaseView:
-    values = {"user": "alice", "state": LeaseState.RELEASING, "attached_at": SEEN_AT, **more}
+def releasing(**fields: object) -> LeaseView:
+    values = {"user": "alice", "state": LeaseState.RELEASING, "attached_at": SEEN_AT, **fields}
     return lease_view(1, **values)  # type: ignore[arg-type]
 
 
@@ -63,15 +63,15 @@ def ender(hub: FakeHub) -> ServerEnder:
 async def test_a_releasing_lease_stops_its_server() -> None:
     """Once, and again only after a pause, as when the hub was silent; what is over is forgotten."""
     hub = FakeHub(is_silent=True)
-    one = ender(hub)
-    await one.ask([releasing()])
+    stopper = ender(hub)
+    await stopper.ask([releasing()])
     hub.is_silent = False
     for seconds, stopped in ((1, 0), (4, 0), (6, 1), (7, 1), (60, 2)):
         hub.now = SEEN_AT + seconds
-        await one.ask([releasing()])
+        await stopper.ask([releasing()])
         assert hub.stopped == ["/hub/api/users/alice/server"] * stopped
-    await one.ask([])
-    assert one._asked == set()
+    await stopper.ask([])
+    assert stopper._asked == set()
 
 
 @pytest.mark.parametrize(("moves", "stopped"), [(202, 0), (403, 1), (404, 1), (409, 1)])
@@ -84,14 +84,14 @@ async def test_who_was_needed_goes_on_without_a_gpu(moves: int, stopped: int) ->
 
 
 @pytest.mark.parametrize(
-    "more",
+    "fields",
     [{"state": state} for state in LeaseState if state is not LeaseState.RELEASING]
     + [{"holder": ""}],
 )
-async def test_what_stops_no_server(more: dict[str, object]) -> None:
+async def test_what_stops_no_server(fields: dict[str, object]) -> None:
     """A lease that is not being released, and one that was never attached."""
     hub = FakeHub()
-    await ender(hub).ask([releasing(**more)])
+    await ender(hub).ask([releasing(**fields)])
     assert hub.stopped == []
 
 
@@ -115,10 +115,10 @@ async def test_a_server_is_known_by_when_it_was_attached(
 @pytest.mark.parametrize(("later_s", "stopped"), [(0, 1), (0.4, 1), (60, 0), (-60, 0)])
 async def test_a_start_is_known_by_the_hubs_own_time_of_it(later_s: float, stopped: int) -> None:
     """Whatever clocks say: they were set back by an hour between its beginning and the attach."""
-    began = SEEN_AT + 3600
-    hub = FakeHub(started_at=began + later_s, now=SEEN_AT + 90)
-    said = datetime.fromtimestamp(began, UTC).isoformat().replace("+00:00", "Z")
-    await ender(hub).ask([releasing(server_started=said)])
+    started_at = SEEN_AT + 3600
+    hub = FakeHub(started_at=started_at + later_s, now=SEEN_AT + 90)
+    server_started = datetime.fromtimestamp(started_at, UTC).isoformat().replace("+00:00", "Z")
+    await ender(hub).ask([releasing(server_started=server_started)])
     assert len(hub.stopped) == stopped
 
 
@@ -126,12 +126,12 @@ async def test_a_start_is_known_by_the_hubs_own_time_of_it(later_s: float, stopp
 async def test_a_start_is_never_interrupted(attached_at: float) -> None:
     """It may be the next server's, whatever the clocks say; once that runs it can be told."""
     hub = FakeHub(started_at=SEEN_AT - 1, pending="spawn")
-    one = ender(hub)
-    await one.ask([releasing(attached_at=attached_at)])
-    assert (hub.stopped, one.unknown) == ([], frozenset())
+    stopper = ender(hub)
+    await stopper.ask([releasing(attached_at=attached_at)])
+    assert (hub.stopped, stopper.unknown) == ([], frozenset())
     hub.pending = None
     hub.now += 6
-    await one.ask([releasing()])
+    await stopper.ask([releasing()])
     assert len(hub.stopped) == 1
 
 
@@ -184,21 +184,21 @@ LOST = httpx.Response(404, json={"status": 404, "message": "User not found"})
 
 
 @pytest.mark.parametrize(
-    "more",
+    "hub_state",
     [{"answer": LOST}, {"server": "another"}, {"started_at": SEEN_AT + 1e9}],
     ids=["no such user", "no such server", "another start"],
 )
-async def test_a_server_the_hub_does_not_have_is_abandoned(more: dict[str, object]) -> None:
+async def test_a_server_the_hub_does_not_have_is_abandoned(hub_state: dict[str, object]) -> None:
     """With a new hub database nobody would ever end it; said at once, believed after a while."""
-    hub = FakeHub(**more)  # type: ignore[arg-type]
-    one = ender(hub)
-    await one.ask([releasing()])
-    assert (one.unknown, one.abandoned) == ({1}, frozenset())
+    hub = FakeHub(**hub_state)  # type: ignore[arg-type]
+    stopper = ender(hub)
+    await stopper.ask([releasing()])
+    assert (stopper.unknown, stopper.abandoned) == ({1}, frozenset())
     hub.now += UNKNOWN_S + 1
-    await one.ask([releasing()])
-    assert one.abandoned == {1}
-    await one.ask([])
-    assert (one.unknown, one.abandoned) == (frozenset(), frozenset())
+    await stopper.ask([releasing()])
+    assert stopper.abandoned == {1}
+    await stopper.ask([])
+    assert (stopper.unknown, stopper.abandoned) == (frozenset(), frozenset())
 
 
 @pytest.mark.parametrize(
@@ -209,9 +209,9 @@ async def test_a_server_the_hub_does_not_have_is_abandoned(more: dict[str, objec
 async def test_what_is_no_answer_of_the_hub_abandons_nothing(answer: httpx.Response) -> None:
     """Unknown never leads to an end; it begins the wait anew."""
     hub = FakeHub(server="another")
-    one = ender(hub)
-    await one.ask([releasing()])
+    stopper = ender(hub)
+    await stopper.ask([releasing()])
     hub.answer = answer
     hub.now += UNKNOWN_S + 1
-    await one.ask([releasing()])
-    assert (one.unknown, one.abandoned) == (frozenset(), frozenset())
+    await stopper.ask([releasing()])
+    assert (stopper.unknown, stopper.abandoned) == (frozenset(), frozenset())

@@ -39,23 +39,23 @@ def info(index: int = 0) -> GpuInfo:
     return GpuInfo(f"GPU-{index}", index, "A100", 40960, 108, Geometry((), 8), True, True)
 
 
-def condition(said: dict[str, Wellness], *history: AuditEntry) -> Condition:
-    infos = {uuid: info(int(uuid[-1])) for uuid in said}
-    return Condition(Versions(), infos, said, history)
+def condition(wellness: dict[str, Wellness], *history: AuditEntry) -> Condition:
+    infos = {uuid: info(int(uuid[-1])) for uuid in wellness}
+    return Condition(Versions(), infos, wellness, history)
 
 
 def test_what_a_gpu_said_is_shown_with_its_age() -> None:
     """With a verdict; old is called old, and silence silence."""
     hot = Health(False, 2, (Xid(31), Xid(79)), 91, None, False, "Xid 79 …")
-    said = {"GPU-0": Wellness(NOW - 10, hot), "GPU-1": Wellness(NOW - STALE_S - 1, WELL)}
+    wellness = {"GPU-0": Wellness(NOW - 10, hot), "GPU-1": Wellness(NOW - STALE_S - 1, WELL)}
     first, old, silent = cards(
         snapshot(gpu_view(), gpu_view(index=1), gpu_view(index=2, state="lost")),
-        condition(said),
+        condition(wellness),
         NOW,
     )
     assert (first.said, first.age_s, first.is_stale) == (hot, 10.0, False)
     assert old.is_stale
-    assert [one.verdict for one in (first, old, silent)] == ["needs attention", "answers", "lost"]
+    assert [card.verdict for card in (first, old, silent)] == ["needs attention", "answers", "lost"]
     assert silent.said is None and silent.is_stale
 
 
@@ -65,28 +65,28 @@ def test_what_a_gpu_said_is_shown_with_its_age() -> None:
 def test_heat_above_the_bound_is_a_finding(heat: int | None, count: int) -> None:
     """At it, and where it is not known, nothing is to be done."""
     health = Health(True, 0, (), heat, 60.0, False, "")
-    assert sum(one.is_wrong for one in of_gpu(info(), health, is_whole=False)) == count
+    assert sum(finding.is_wrong for finding in of_gpu(info(), health, is_whole=False)) == count
 
 
 def test_doctor_speaks_of_gpus_that_answer() -> None:
     """Of one that does not, the pool says why: it is not told twice."""
     bad = Health(False, 2, (), 40, 60.0, False, "2 uncorrected memory errors")
-    said = {"GPU-0": Wellness(NOW, bad), "GPU-1": Wellness(NOW, bad)}
-    found = of_gpus(snapshot(gpu_view(), gpu_view(index=1, state="lost")), condition(said))
-    assert [one.subject for one in found if one.is_wrong] == ["GPU 0"]
+    wellness = {"GPU-0": Wellness(NOW, bad), "GPU-1": Wellness(NOW, bad)}
+    findings = of_gpus(snapshot(gpu_view(), gpu_view(index=1, state="lost")), condition(wellness))
+    assert [finding.subject for finding in findings if finding.is_wrong] == ["GPU 0"]
 
 
 def test_strangers_and_orphans() -> None:
     """Foreign slices and those set aside; servers of nobody; what was mended is no finding."""
     odd = slice_view(7, 4, state=SliceState.FOREIGN, reason="made by hand")
     now = snapshot(gpu_view(slice_view(1, 0, "ada"), odd))
-    assert [item.slice_id for _, item in strangers(now)] == [7]
-    found = [
+    assert [slice_.slice_id for _, slice_ in strangers(now)] == [7]
+    disagreements = [
         Disagreement("holder", "container:1", "its label names lease 9"),
         Disagreement("holder", "container:2", "it is gone", "its lease is released"),
         Disagreement("slice", "7", "foreign"),
     ]
-    assert orphans(found) == found[:1]
+    assert orphans(disagreements) == disagreements[:1]
 
 
 # The examination.
@@ -95,9 +95,9 @@ def test_strangers_and_orphans() -> None:
 class ExaminedHost:
     """A doctor of it, a clock, and how often it was looked at."""
 
-    def __init__(self, **given: float) -> None:
+    def __init__(self, **limits_s: float) -> None:
         self.at, self.looks, self.let_go = 100.0, 0, threading.Event()
-        self.doctor = Doctor(self.look, lambda: self.at, **given)
+        self.doctor = Doctor(self.look, lambda: self.at, **limits_s)
 
     def look(self) -> list[HealthFinding]:
         self.looks += 1
@@ -135,8 +135,8 @@ async def test_one_that_fails_is_a_finding(caplog: pytest.LogCaptureFixture) -> 
     def look() -> list[HealthFinding]:
         raise OSError("no such disk")
 
-    found = (await Doctor(look).examine()).findings
-    assert found[0].is_wrong and "no such disk" in found[0].found
+    findings = (await Doctor(look).examine()).findings
+    assert findings[0].is_wrong and "no such disk" in findings[0].found
     assert "an examination failed" in caplog.text
 
 
@@ -164,17 +164,19 @@ async def test_the_page_says_what_is_wrong_and_what_to_do(
     """
     page = (await client.get("/health", headers=as_("staff-token"))).text
     assert "5 problems" in page
-    for words in (
+    for text in (
         "Xid 79: drain it.", "91 °C", "250 W", "lease 3 has no slice", f"miglab pool adopt {sick}",
         "docker rm -f 777777777777<", "needs attention",
         "The fan is loud.", "(a program&#39;s)", 'alarm">hot<', 'xid alarm">79<', 'xid">31<',
         'aria-current="page">Health',
     ):  # fmt: skip
-        assert words.replace("&#39;", "'") in page.replace("&#39;", "'"), words
+        assert text.replace("&#39;", "'") in page.replace("&#39;", "'"), text
     inside = page.split('class="part"', 1)[1].split("</main>")[0]
-    found = re.findall(r"<(?:a|summary|button|details)\b[^>]*>|<\w+[^>]* tabindex=[^>]*>", inside)
-    assert len(found) > 4
-    assert [tag for tag in found if ' id="' not in tag] == []
+    focusable_tags = re.findall(
+        r"<(?:a|summary|button|details)\b[^>]*>|<\w+[^>]* tabindex=[^>]*>", inside
+    )
+    assert len(focusable_tags) > 4
+    assert [tag for tag in focusable_tags if ' id="' not in tag] == []
 
 
 async def test_the_history_is_told_with_names(
@@ -182,8 +184,8 @@ async def test_the_history_is_told_with_names(
 ) -> None:
     """GPUs by their number as long as they are there; being listed is no event."""
     happened = [
-        entry(1, at=1.0, target=where, to_state=state, by=by, reason=reason)
-        for where, state, by, reason in (
+        entry(1, at=1.0, target=target, to_state=state, by=principal, reason=reason)
+        for target, state, principal, reason in (
             (gpu, "ok", BY, "Xid 79"),
             ("GPU-9", "lost", "pool", ""),
             (gpu, "ok", "person:ina", "drained: fans"),
@@ -194,8 +196,12 @@ async def test_the_history_is_told_with_names(
     ]
     monkeypatch.setattr(world.pool, "condition", lambda: condition({}, *happened))
     page = (await client.get("/health", headers=as_("admin-token"))).text
-    told = re.findall(r"<tr( class=.fault.)?>.*?<td>(.*)</td><td>(.*)</td><td>(.*)</td></tr>", page)
-    assert [(who, where, what, bool(fault)) for fault, where, what, who in told] == [
+    history_rows = re.findall(
+        r"<tr( class=.fault.)?>.*?<td>(.*)</td><td>(.*)</td><td>(.*)</td></tr>", page
+    )
+    assert [
+        (actor, target, event, bool(fault)) for fault, target, event, actor in history_rows
+    ] == [
         ("", "GPU 0", "Xid 79", True),
         ("the pool", "GPU-9", "lost", False),
         ("ina", "GPU 0", "drained: fans", False),

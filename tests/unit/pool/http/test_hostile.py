@@ -44,15 +44,15 @@ class Seen(HTMLParser):
         super().__init__()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = {name: value or "" for name, value in attrs}
+        attributes = {name: value or "" for name, value in attrs}
         self.tags.add(tag)
-        self.handlers |= {name for name in given if name.startswith("on")}
+        self.handlers |= {name for name in attributes if name.startswith("on")}
         if tag == "script":
-            self.scripts.append(given.get("src", "written in the page"))
-        if "data-details" in given:
-            self.leads_to.add(f"{PREFIX}/details/{given['data-details']}")
-        if tag == "a" and given.get("href", "").startswith(PREFIX):
-            self.leads_to.add(given["href"])
+            self.scripts.append(attributes.get("src", "written in the page"))
+        if "data-details" in attributes:
+            self.leads_to.add(f"{PREFIX}/details/{attributes['data-details']}")
+        if tag == "a" and attributes.get("href", "").startswith(PREFIX):
+            self.leads_to.add(attributes["href"])
 
     def handle_data(self, data: str) -> None:
         self.text += data
@@ -74,19 +74,19 @@ def people(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def pages_of(app: FastAPI, token: str) -> dict[str, Seen]:
     """Every page and dialog that somebody can get to from the first page."""
-    found: dict[str, Seen] = {}
+    seen_pages: dict[str, Seen] = {}
     ahead = {f"{PREFIX}/", f"{PREFIX}/fragment"}
     async with visiting(app, **as_(token)) as client:
         while ahead:
             address = ahead.pop()
             answer = await client.get(f"http://lab{address}")
             assert answer.status_code == 200, (address, answer.text)
-            seen = found[address] = Seen()
+            page = seen_pages[address] = Seen()
             if answer.headers["content-type"].startswith("text/html"):
                 assert answer.headers["Content-Security-Policy"] == CSP
-                seen.feed(answer.text)
-            ahead |= {where.split("#")[0] for where in seen.leads_to} - found.keys()
-    return found
+                page.feed(answer.text)
+            ahead |= {link.split("#")[0] for link in page.leads_to} - seen_pages.keys()
+    return seen_pages
 
 
 @pytest.mark.usefixtures("people")
@@ -97,13 +97,13 @@ async def test_markup_in_names_and_reasons_is_text_on_every_page(lab: FullLab, t
     An admin reads it as it was written: name, reason, pause, draining, quarantine, reservation.
     """
     pages = await pages_of(lab.management, token)
-    for address, seen in pages.items():
-        assert "miglab-evil" not in seen.tags, address
-        assert seen.handlers == set(), address
-        assert all(source.startswith(f"{PREFIX}/static/") for source in seen.scripts), address
-        assert "49" not in seen.text.split(), address
-    showing = {address.removeprefix(PREFIX) for address, seen in pages.items() if EVIL in seen.text}
-    kinds = {re.sub(r"[-\w]+-[-\w]+$|\d+$", "", one.split("?")[0]) for one in showing}
+    for address, page in pages.items():
+        assert "miglab-evil" not in page.tags, address
+        assert page.handlers == set(), address
+        assert all(source.startswith(f"{PREFIX}/static/") for source in page.scripts), address
+        assert "49" not in page.text.split(), address
+    showing = {address.removeprefix(PREFIX) for address, page in pages.items() if EVIL in page.text}
+    kinds = {re.sub(r"[-\w]+-[-\w]+$|\d+$", "", address.split("?")[0]) for address in showing}
     assert token != "admin-token" or kinds >= {
         "/", "/fragment", "/reservations", "/usage", "/log", "/health",
         "/details/pool", "/details/gpu/", "/details/slice/", "/details/ticket/",

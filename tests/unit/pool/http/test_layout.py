@@ -23,7 +23,7 @@ from miglab_pool.gpu.simulated.rules import models
 from miglab_pool.layouts.file import LayoutDraft, LayoutError, PartitionableGpu, dump, read, resolve
 from miglab_pool.layouts.page import GpuChange, changes, examples
 
-from .conftest import LAB, acts, as_, visiting
+from .conftest import LAB, actions_taken, as_, visiting
 from .fakes import gpu_view, slice_view
 from .full_lab import apps
 
@@ -47,9 +47,9 @@ async def test_what_is_wrong_is_told_with_its_line(client: httpx.AsyncClient) ->
         url = f"/api/layout{path}"
         answer = await client.request(method, url, json=body, headers=as_("admin-token"))
         assert (answer.status_code, answer.json()["reason"]) == (422, "bad-layout")
-        says = answer.json()["message"]
-        assert says.startswith("practical.yaml:3: mig-configs.practical.0: GPU 0 (")
-        assert "it has no 9g.5gb; it can be cut into 1g.5gb, " in says
+        message = answer.json()["message"]
+        assert message.startswith("practical.yaml:3: mig-configs.practical.0: GPU 0 (")
+        assert "it has no 9g.5gb; it can be cut into 1g.5gb, " in message
 
 
 async def test_one_of_a_file_and_back_as_one(client: httpx.AsyncClient, world: World) -> None:
@@ -61,7 +61,7 @@ async def test_one_of_a_file_and_back_as_one(client: httpx.AsyncClient, world: W
     body |= {"name": "rest", "reason": "week 1"}
     answer = await client.put("/api/layout", json=body, headers=as_("admin-token"))
     assert answer.status_code == 200, answer.text
-    assert [(step[0], *step[2:]) for step in acts(world)] == [
+    assert [(step[0], *step[2:]) for step in actions_taken(world)] == [
         ("apply", "person:root", "rest: 7x1g.5gb (week 1)")
     ]
     text = (await client.get("/api/layout/file", headers=as_("staff-token"))).json()["text"]
@@ -85,7 +85,7 @@ async def test_on_whose_gpus(world: World, token: str, assigned: str, status: in
     async with of_course(world, assigned) as client:
         answer = await client.put("/api/layout", json=TEXT, headers=as_(token))
     assert answer.status_code == status
-    assert len(acts(world)) == (status == 200)
+    assert len(actions_taken(world)) == (status == 200)
 
 
 async def test_without_now_nobody_is_asked_to_leave(
@@ -119,11 +119,11 @@ async def test_names_of_other_courses_are_not_shown(client: httpx.AsyncClient) -
     for token, users in (
         ("admin-token", names), ("assistant-token", names), ("vision-token", {None}),
     ):  # fmt: skip
-        found = [
+        gpu_lists = [
             (await client.get("/api/layout", headers=as_(token))).json()["gpus"],
             (await client.post("/api/layout/diff", json=TEXT, headers=as_(token))).json()["gpus"],
         ]
-        for gpus in found:
+        for gpus in gpu_lists:
             drains = [drain["user"] for gpu in gpus for drain in gpu["drains"]]
             assert drains and set(drains) <= users
 
@@ -151,8 +151,8 @@ async def test_a_layout_is_drawn_as_fields(client: httpx.AsyncClient) -> None:
     assert "GPU 0" in applied and "Make a layout" in applied
 
     async def preview(token: str, partition: str) -> str:
-        asked = {"text": EXAMPLE.replace("1g.5gb: 7", partition)}
-        answer = await client.post("/layouts/preview", json=asked, headers=as_(token))
+        body = {"text": EXAMPLE.replace("1g.5gb: 7", partition)}
+        answer = await client.post("/layouts/preview", json=body, headers=as_(token))
         assert answer.status_code == 200
         return answer.text
 
@@ -175,16 +175,16 @@ async def test_a_layout_is_drawn_as_fields(client: httpx.AsyncClient) -> None:
 NOW = 1000.0
 
 
-def drain(slice_id: int, **more: object) -> LayoutDrain:
+def drain(slice_id: int, **fields: object) -> LayoutDrain:
     values = {"profile": "2g.10gb", "start": 0, "size": 2, "user": "bob", "course": "ml"}
-    return LayoutDrain(slice_id=slice_id, lease=slice_id, **(values | more))
+    return LayoutDrain(slice_id=slice_id, lease=slice_id, **(values | fields))
 
 
 def place(profile: str, start: int, size: int) -> PlacedSlice:
     return PlacedSlice(profile=profile, start=start, size=size)
 
 
-def change(**more: object) -> GpuChange:
+def change(**fields: object) -> GpuChange:
     """The one GPU: bob on a 2g.10gb, a free 1g.5gb, one that is not the lab's."""
     view = gpu_view(
         slice_view(1, 0, "bob", size=2, profile="2g.10gb"),
@@ -192,52 +192,57 @@ def change(**more: object) -> GpuChange:
         slice_view(3, 6, state="foreign"),
     )
     values = {"layout": "small", "conforms": False}
-    one = GpuLayout(gpu="GPU-0", index=0, **(values | more))
-    (found,) = changes([one], [view], NOW, {"ml": "Machine Learning"})
-    return found
+    layout = GpuLayout(gpu="GPU-0", index=0, **(values | fields))
+    (gpu_change,) = changes([layout], [view], NOW, {"ml": "Machine Learning"})
+    return gpu_change
 
 
 def test_before_and_after() -> None:
     """What is held is waited for, what is free and not wanted goes, what is wanted is new."""
-    found = change(
+    gpu_change = change(
         drains=[drain(1, ends_at=NOW + 600)],
         removes=[place("1g.5gb", 2, 1)],
         makes=[place("1g.5gb", 0, 1), place("1g.5gb", 1, 1)],
         ready_at=NOW + 600,
     )
-    assert [(p.start, p.size, p.fate) for p in found.now] == [
+    assert [(p.start, p.size, p.fate) for p in gpu_change.present_segments] == [
         (0, 2, "held"),
         (2, 1, "goes"),
         (3, 3, "gap"),
         (6, 1, "other"),
         (7, 1, "gap"),
     ]
-    assert [(p.start, p.size, p.fate) for p in found.then] == [
+    assert [(p.start, p.size, p.fate) for p in gpu_change.planned_segments] == [
         (0, 1, "new"),
         (1, 1, "new"),
         (2, 6, "gap"),
     ]
-    assert found.says == (
+    assert gpu_change.summary == (
         "2 to create, 1 to remove, waiting for 1 in use, done in 10 minutes at the latest"
     )
-    assert found.who == ("bob (Machine Learning) holds 2g.10gb: the lease ends in 10 minutes",)
+    assert gpu_change.waiting_for == (
+        "bob (Machine Learning) holds 2g.10gb: the lease ends in 10 minutes",
+    )
 
 
 def test_who_must_not_be_named_is_somebody() -> None:
     """And where a lease has no end, it is said that the time is not known."""
-    found = change(drains=[drain(1, user=None, course="")])
-    assert found.who == ("somebody holds 2g.10gb: the lease has no set end",)
-    assert "has no set end" in found.says
-    assert found.now[0].word == "somebody, then removed"
+    gpu_change = change(drains=[drain(1, user=None, course="")])
+    assert gpu_change.waiting_for == ("somebody holds 2g.10gb: the lease has no set end",)
+    assert "has no set end" in gpu_change.summary
+    assert gpu_change.present_segments[0].status == "somebody, then removed"
 
 
 def test_as_it_is_to_be_and_without_a_layout() -> None:
     """Both are said; without a layout it is to become nothing; a GPU that is gone is left out."""
     conforming = change(conforms=True, keeps=[place("2g.10gb", 0, 2)])
-    assert conforming.says == "Conforms"
-    assert (conforming.then[0].fate, conforming.then[0].what) == ("stays", "2g.10gb")
+    assert conforming.summary == "Conforms"
+    assert (conforming.planned_segments[0].fate, conforming.planned_segments[0].label) == (
+        "stays",
+        "2g.10gb",
+    )
     free = change(layout="")
-    assert (free.then, free.says) == ((), "No layout: partitioned on demand")
+    assert (free.planned_segments, free.summary) == ((), "No layout: partitioned on demand")
     assert changes([GpuLayout(gpu="GPU-9", index=9, conforms=False)], [gpu_view()], NOW, {}) == []
 
 
@@ -315,7 +320,7 @@ def test_the_examples_fit_each_model(model: str) -> None:
 
 PARTITIONS = sorted(
     {
-        tuple(sorted(item.profile.name for item in layout))
+        tuple(sorted(slice_.profile.name for slice_ in layout))
         for layout in maximal_layouts(A100, [profile.name for profile in A100.profiles])
     }
 )
@@ -356,9 +361,11 @@ def test_a_filter_needs_what_nvml_tells() -> None:
     """Of a GPU whose id is unknown nobody knows whether it is meant; its index alone serves."""
     with pytest.raises(LayoutError, match="NVML does not tell the PCI ids of GPU 1"):
         partitions(BY_MODEL, gpus=MIXED)
-    one = HEAD + "{devices: [0], mig-enabled: true, mig-devices: {}, device-filter: '0x20B210DE'}"
+    text_with_filter = (
+        HEAD + "{devices: [0], mig-enabled: true, mig-devices: {}, device-filter: '0x20B210DE'}"
+    )
     with pytest.raises(LayoutError, match="GPU 0 has 0x20B010DE, GPU 1 has an unknown id"):
-        partitions(one, gpus=MIXED)
+        partitions(text_with_filter, gpus=MIXED)
     text = HEAD + ON % ("[1]", "1g.6gb: 4")
     assert partitions(text, gpus=MIXED) == {"GPU-a30": ("1g.6gb",) * 4}
 
@@ -394,11 +401,11 @@ def _on(gpu: PartitionableGpu, draft: LayoutDraft, groups: list[dict[str, Any]])
         (names,) = resolve(draft, [gpu]).values()
     except LayoutError as error:
         if not groups:
-            assert "none of its groups names a GPU here" in error.why
+            assert "none of its groups names a GPU here" in error.problem
             return "no such model"
         (profiles,) = (group["mig-devices"] for group in groups)
         unknown = sorted(set(profiles) - set(gpu.geometry.by_name))
-        assert unknown and f"it has no {unknown[0]}" in error.why
+        assert unknown and f"it has no {unknown[0]}" in error.problem
         return "no such profile"
     (profiles,) = (group["mig-devices"] for group in groups)
     assert Counter(names) == profiles
@@ -436,7 +443,7 @@ AT = "practical.yaml:4: mig-configs.a.0"
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "problem"),
     [
         ("", "practical.yaml:1: it is empty; begin with version: v1."),
         ("# nothing\n", "practical.yaml:1: it is empty"),
@@ -499,16 +506,16 @@ AT = "practical.yaml:4: mig-configs.a.0"
         ("version: 'v1", "this is no YAML"),
     ],
 )  # fmt: skip
-def test_wrong(text: str, says: str) -> None:
+def test_wrong(text: str, problem: str) -> None:
     """Whatever is wrong: file, line, key, why, and what would do."""
     with pytest.raises(LayoutError) as error:
         partitions(text)
-    assert says in str(error.value)
+    assert problem in str(error.value)
     assert str(error.value).startswith("practical.yaml:")
 
 
 @pytest.mark.parametrize(
-    ("text", "name", "gpus", "says"),
+    ("text", "name", "gpus", "problem"),
     [
         (WHOLE, "other", GPUS, "no configuration 'other'; there are all-disabled, all"),
         (WHOLE, "all-enabled", [], "no GPU that can be cut now"),
@@ -516,9 +523,11 @@ def test_wrong(text: str, says: str) -> None:
          r"GPU 1 \(NVIDIA A30\): it has no 1g\.5gb"),
     ],
 )  # fmt: skip
-def test_what_does_not_fit(text: str, name: str, gpus: list[PartitionableGpu], says: str) -> None:
+def test_what_does_not_fit(
+    text: str, name: str, gpus: list[PartitionableGpu], problem: str
+) -> None:
     """A name that is not there, no GPU to cut, a profile that one of the GPUs has not."""
-    with pytest.raises(LayoutError, match=says):
+    with pytest.raises(LayoutError, match=problem):
         partitions(text, name, gpus)
 
 

@@ -22,11 +22,11 @@ from miglab_pool.leases import routes as ticket_routes
 from miglab_pool.pool import Pool
 from miglab_pool.worker.reconcile import ask_after_holders
 
-from .conftest import as_, queued, visiting
+from .conftest import as_, enqueue, visiting
 from .fakes import BOOK, OWNERS, SECRET, FakeTokens, person
 
 
-async def parked(notifier: Notifier, task: asyncio.Task[Any]) -> None:
+async def run_until_parked(notifier: Notifier, task: asyncio.Task[Any]) -> None:
     """Let everything run until the task waits for the notifier."""
     async with asyncio.timeout(60):
         while not notifier.waiting:
@@ -48,12 +48,12 @@ async def test_a_poll_answers_when_the_position_changes(
     staff who look.
     """
     monkeypatch.setattr(ticket_routes, "POSITION_REST_S", 0.0)
-    first, ticket, asked_at = queued(world, "eve").id, queued(world).id, world.at
+    first, ticket, asked_at = enqueue(world, "eve").id, enqueue(world).id, world.at
     world.pass_time(9.0)
     await client.get(f"/api/tickets/{ticket}", headers=as_("staff-token"))
     assert world.ledger.state.tickets[ticket].attended_at == asked_at
     polled = poll(client, ticket, "alice-token")
-    await parked(runner.notifier, polled)
+    await run_until_parked(runner.notifier, polled)
     await runner.decide(lambda pool: pool.tickets.cancel(first, "eve"))
     assert (await polled).json()["position"] == 1
     assert world.ledger.state.tickets[ticket].attended_at == world.at
@@ -67,14 +67,14 @@ async def test_a_position_is_told_with_rests_and_an_offer_at_once(
     While slices are made the next poll waits, and answers with the offer.
     """
     monkeypatch.setattr(ticket_routes, "POSITION_REST_S", 100.0)
-    ahead = [queued(world, user).id for user in ("eve", "dan")]
-    ticket = queued(world).id
+    ahead = [enqueue(world, user).id for user in ("eve", "dan")]
+    ticket = enqueue(world).id
     polled = poll(client, ticket)
-    await parked(runner.notifier, polled)
+    await run_until_parked(runner.notifier, polled)
     for number in ahead:
         await runner.decide(lambda pool: pool.tickets.cancel(number, "staff"))  # noqa: B023 - used now
-        await parked(runner.notifier, polled)
-    world.holders.there.clear()
+        await run_until_parked(runner.notifier, polled)
+    world.holders.present.clear()
     await runner.decide(lambda pool: ask_after_holders(pool.worker))
     granted = await _answer_while_working(runner, polled)
     assert (granted["state"], granted["position"]) == ("waiting", None)
@@ -105,17 +105,17 @@ async def test_a_poll_sleeps_through_other_changes(
 
     A change that is not about the ticket does not answer; without one the ticket is as it was.
     """
-    ticket = queued(world).id
+    ticket = enqueue(world).id
     answer = await client.get(f"/api/tickets/{ticket}?wait_s=0.01", headers=as_(SECRET))
     assert answer.json()["position"] == 1
     polled = poll(client, ticket)
-    await parked(runner.notifier, polled)
+    await run_until_parked(runner.notifier, polled)
     await runner.decide(lambda pool: pool.leases.extend(2, 60, "bob"))
-    await parked(runner.notifier, polled)
+    await run_until_parked(runner.notifier, polled)
     await client.delete(f"/api/tickets/{ticket}", headers=as_("alice-token"))
     assert (await polled).json()["state"] == "cancelled"
-    polled = poll(client, queued(world).id)
-    await parked(runner.notifier, polled)
+    polled = poll(client, enqueue(world).id)
+    await run_until_parked(runner.notifier, polled)
     runner.notifier.close()
     assert (await polled).json()["state"] == "waiting"
 
@@ -161,15 +161,15 @@ async def test_events_follow_every_change(
     first = await anext(stream)
     assert first.event == "pool" and "alice" not in (first.raw_data or "")
     following = asyncio.ensure_future(anext(stream))
-    await parked(runner.notifier, following)
-    await runner.decide(lambda _: queued(world))
+    await run_until_parked(runner.notifier, following)
+    await runner.decide(lambda _: enqueue(world))
     second = await following
     if is_page:
         assert second.data == runner.notifier.version != first.data
     else:
         assert len(json.loads(second.raw_data)["waiting"]) == 1
     ending = asyncio.ensure_future(anext(stream, None))
-    await parked(runner.notifier, ending)
+    await run_until_parked(runner.notifier, ending)
     runner.notifier.close()
     assert await ending is None
 
@@ -226,7 +226,7 @@ async def test_a_view_is_written_once_for_each_version(
     assert again is first
     assert await texts.of(runner, bob) != first
     assert len(looks) == 1
-    queued(world)
+    enqueue(world)
     assert await texts.of(runner, alice) is not first
     assert len(looks) == 2
 
@@ -235,15 +235,15 @@ def test_a_sign_in_that_nobody_ends_costs_nothing() -> None:
     """However often somebody begins: the browser keeps it, signed, in time, and for one use."""
     at = [0.0]
     signing = PendingSignIns(600, now=lambda: at[0])
-    begun = [signing.begin("verifier", "/services/pool/log") for _ in range(1000)]
+    sign_ins = [signing.begin("verifier", "/services/pool/log") for _ in range(1000)]
     assert signing._served == {}
-    state, cookie = begun[0]
+    state, cookie = sign_ins[0]
     pending = signing.find(state, cookie)
     assert pending is not None
     assert (pending.verifier, pending.next_url) == ("verifier", "/services/pool/log")
-    assert signing.find(begun[1][0], cookie) is None
+    assert signing.find(sign_ins[1][0], cookie) is None
     assert signing.find(state, "x" + cookie) is None
     signing.serve(state)
     assert signing.find(state, cookie) is None
     at[0] = 601.0
-    assert signing.find(*begun[1]) is None
+    assert signing.find(*sign_ins[1]) is None

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.unit.pool.conftest import World
 
-from miglab_api.staff import MessageRequest, SentMessage, called
+from miglab_api.staff import MessageRequest, SentMessage, display_name
 from miglab_pool.staff.log import verb_phrase
 from miglab_pool.staff.log_page import (
     ROWS_SHOWN,
@@ -25,16 +25,16 @@ from miglab_pool.staff.log_page import (
     read_filters,
 )
 
-from .conftest import as_, queued
+from .conftest import as_, enqueue
 from .fakes import entry
 
 BERLIN = ZoneInfo("Europe/Berlin")
 ILSE, ROOT, ALICE = as_("instructor-token"), as_("admin-token"), as_("alice-token")
 
 
-def note(number: int, **more: object) -> SentMessage:
+def note(number: int, **fields: object) -> SentMessage:
     values = {"by": "person:vera", "text": "Hand in.", "at": 1e9, "until": 2e9}
-    return SentMessage.model_validate({"id": number, **values, **more})
+    return SentMessage.model_validate({"id": number, **values, **fields})
 
 
 @pytest.fixture
@@ -42,12 +42,12 @@ def busy(world: World) -> World:
     """What ina did in ml, vera in vision, and root to the whole pool; the newest last."""
     world.pool.staff.reclaim(1, "Exam.", "person:ina", 60.0)
     world.pass_time(60.0)
-    world.pool.staff.put_in_front(queued(world, "victor", "vision").id, "Presents.", "person:vera")
+    world.pool.staff.put_in_front(enqueue(world, "victor", "vision").id, "Presents.", "person:vera")
     world.pool.staff.pause("Repairs.", "person:root")
     return world
 
 
-def told(page: str) -> list[str]:
+def reasons_shown(page: str) -> list[str]:
     """Which of these acts the page tells, the newest first."""
     return re.findall(r"Exam\.|Presents\.|Repairs\.", page)
 
@@ -60,10 +60,10 @@ def test_a_day_lasts_from_midnight_to_midnight() -> None:
 
     The operator and the pool are found by the words that the page has for them.
     """
-    wanted, problem = read_filters({"since": "2026-11-02", "until": "2026-11-02"})
-    asked = build_query(wanted, None, BERLIN, 9)
+    query, problem = read_filters({"since": "2026-11-02", "until": "2026-11-02"})
+    filters = build_query(query, None, BERLIN, 9)
     begins = dt.datetime(2026, 11, 2, tzinfo=BERLIN).timestamp()
-    assert (problem, asked.since, asked.until) == ("", begins, begins + 86400)
+    assert (problem, filters.since, filters.until) == ("", begins, begins + 86400)
     assert build_query(read_filters({"until": "9999-12-31"})[0], None, BERLIN, 9).until is None
     names = {"the operator of this host": "spawner", "the pool": "pool", "ina": "ina", "": None}
     assert [build_query({"by": name}, None, BERLIN, 9).actor for name in names] == [*names.values()]
@@ -71,10 +71,10 @@ def test_a_day_lasts_from_midnight_to_midnight() -> None:
 
 def test_the_sheet_is_of_the_same() -> None:
     """All that was asked for but where the page begins; what is open is left out."""
-    asked = {"since": "2026-01-01", "by": "ina", "course": "ml", "kind": "lease", "before": "77"}
-    wanted, _ = read_filters(asked | {"until": "", "everything": "on", "unknown": "x"})
-    found = csv_parameters(wanted, ZoneInfo("UTC"), 1000)
-    assert found == {
+    query = {"since": "2026-01-01", "by": "ina", "course": "ml", "kind": "lease", "before": "77"}
+    fields, _ = read_filters(query | {"until": "", "everything": "on", "unknown": "x"})
+    query_of_sheet = csv_parameters(fields, ZoneInfo("UTC"), 1000)
+    assert query_of_sheet == {
         "since": "1767225600.0", "by": "ina", "kind": "lease", "course": "ml",
         "everything": "True", "limit": "1000", "format": "csv",
     }  # fmt: skip
@@ -82,7 +82,7 @@ def test_the_sheet_is_of_the_same() -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "words"),
+    ("query", "problem"),
     [
         ("since=soon", "A day is written like"),
         ("since=2026-11-08&until=2026-11-02", SWAPPED),
@@ -90,12 +90,12 @@ def test_the_sheet_is_of_the_same() -> None:
     ],
 )
 async def test_days_that_cannot_be_read(
-    client: httpx.AsyncClient, busy: World, query: str, words: str
+    client: httpx.AsyncClient, busy: World, query: str, problem: str
 ) -> None:
     """It is said, and all days are shown; the rest of what was asked for holds."""
     page = await client.get(f"/log?{query}&by=ina", headers=ROOT)
-    assert page.status_code == 200 and f'role="alert">{words}' in page.text
-    assert set(told(page.text)) == {"Exam."}
+    assert page.status_code == 200 and f'role="alert">{problem}' in page.text
+    assert set(reasons_shown(page.text)) == {"Exam."}
 
 
 KEYS = ("since", "until", "by", "course", "kind", "everything", "before")
@@ -105,10 +105,10 @@ KEYS = ("since", "until", "by", "course", "kind", "everything", "before")
 @example({"before": "9" * 19})
 def test_any_address_is_read(query: dict[str, str]) -> None:
     """Nothing breaks it, what is read can be asked of SQLite, and the next page asks the same."""
-    wanted, _ = read_filters(query)
-    before = build_query(wanted, None, BERLIN, 9).before
+    fields, _ = read_filters(query)
+    before = build_query(fields, None, BERLIN, 9).before
     assert before is None or before < 2**63
-    assert read_filters(wanted)[0] == wanted
+    assert read_filters(fields)[0] == fields
 
 
 # In words.
@@ -123,16 +123,18 @@ def test_entries_in_words() -> None:
         entry(1, kind="pool", target="", action="pause", from_state="granting", to_state="paused"),
         entry(0, kind="message", target="7", action="", by="pool", from_state="", to_state="shown"),
     ]
-    told = [
+    descriptions = [
         (
-            called(one.by),
-            describe_target(one, {"GPU-a": "GPU 3"}),
-            verb_phrase(one.action, one.to_state),
+            display_name(audit_entry.by),
+            describe_target(audit_entry, {"GPU-a": "GPU 3"}),
+            verb_phrase(audit_entry.action, audit_entry.to_state),
         )
-        for one in entries
+        for audit_entry in entries
     ]
     states = map(describe_states, entries)
-    assert [(*words, state) for words, state in zip(told, states, strict=True)] == [
+    assert [
+        (*description, state) for description, state in zip(descriptions, states, strict=True)
+    ] == [
         ("ina", "lease 1", "reclaimed it", "running → warned"),
         ("ina", "GPU 3", "drained it", "ok"),
         ("the operator of this host", "GPU-gone", "ended its draining", "running → warned"),
@@ -142,7 +144,7 @@ def test_entries_in_words() -> None:
 
 
 @pytest.mark.parametrize(
-    ("to", "words"),
+    ("to", "recipients"),
     [
         ({}, "everybody"),
         ({"to_course": "ml"}, "all of ml"),
@@ -151,9 +153,9 @@ def test_entries_in_words() -> None:
         ({"to_user": "ada", "to_server": "lab2"}, "ada, server “lab2”"),
     ],
 )
-def test_to_whom_a_message_is(to: dict[str, str], words: str) -> None:
+def test_to_whom_a_message_is(to: dict[str, str], recipients: str) -> None:
     """One, one of their servers, a course, or all."""
-    assert describe_addressee(note(1, **to)) == words
+    assert describe_addressee(note(1, **to)) == recipients
 
 
 # Who reads it.
@@ -161,9 +163,9 @@ def test_to_whom_a_message_is(to: dict[str, str], words: str) -> None:
 
 async def test_an_admin_chooses_a_course(client: httpx.AsyncClient, busy: World) -> None:
     """Of all there are; chosen, it stays so in the form and in the sheet."""
-    assert len(set(told((await client.get("/log", headers=ROOT)).text))) == 3
+    assert len(set(reasons_shown((await client.get("/log", headers=ROOT)).text))) == 3
     page = (await client.get("/log?course=vision&kind=ticket", headers=ROOT)).text
-    assert set(told(page)) == {"Presents."}
+    assert set(reasons_shown(page)) == {"Presents."}
     assert '<option value="vision" selected>' in page and '<option value="ml">' in page
     assert "/api/audit?course=vision&amp;kind=ticket&amp;limit=1000&amp;format=csv" in page
 

@@ -23,23 +23,23 @@ MIB = 1 << 20
 def samples(text: bytes) -> dict[tuple[str, tuple[str, ...]], float]:
     """Every sample by its name and its labels' values, in the order of the labels' names."""
     return {
-        (one.name, tuple(value for _, value in sorted(one.labels.items()))): one.value
+        (sample.name, tuple(value for _, value in sorted(sample.labels.items()))): sample.value
         for family in text_string_to_metric_families(text.decode())
-        for one in family.samples
+        for sample in family.samples
     }
 
 
 def test_slices_are_labelled_by_their_placement() -> None:
     """Memory by GPU, start and profile; unknown use has no sample, nor has what is gone."""
     metrics = Metrics()
-    known = slice_view(1, 0, "ada", memory_used_mib=100, activity_pct=12.5)
+    known_slice = slice_view(1, 0, "ada", memory_used_mib=100, activity_pct=12.5)
     unknown = slice_view(2, 4)
-    got = samples(metrics.render(snapshot(gpu_view(known, unknown)), ()))
-    assert got["miglab_slice_memory_used_bytes", ("0", "1g.5gb", "0")] == 100 * MIB
-    assert got["miglab_slice_activity_ratio", ("0", "1g.5gb", "0")] == 0.125
-    assert ("miglab_slice_activity_ratio", ("0", "1g.5gb", "4")) not in got
-    assert got["miglab_slice_memory_bytes", ("0", "1g.5gb", "4")] == 4864 * MIB
-    assert ("miglab_slice_memory_used_bytes", ("0", "1g.5gb", "4")) not in got
+    values = samples(metrics.render(snapshot(gpu_view(known_slice, unknown)), ()))
+    assert values["miglab_slice_memory_used_bytes", ("0", "1g.5gb", "0")] == 100 * MIB
+    assert values["miglab_slice_activity_ratio", ("0", "1g.5gb", "0")] == 0.125
+    assert ("miglab_slice_activity_ratio", ("0", "1g.5gb", "4")) not in values
+    assert values["miglab_slice_memory_bytes", ("0", "1g.5gb", "4")] == 4864 * MIB
+    assert ("miglab_slice_memory_used_bytes", ("0", "1g.5gb", "4")) not in values
     later = samples(metrics.render(snapshot(gpu_view()), ()))
     assert not [
         name for name, _ in later if name.startswith(("miglab_slice_memory", "miglab_slice_act"))
@@ -50,8 +50,8 @@ def test_what_is_destroyed_and_what_is_made_in_its_place_are_two() -> None:
     """Slices are counted by what they are, not by where they lie."""
     going = slice_view(1, 0, state=SliceState.SCRUBBING)
     coming = slice_view(2, 0, state=SliceState.MAKING)
-    got = samples(Metrics().render(snapshot(gpu_view(going, coming)), ()))
-    counted = [got["miglab_slices", (state.value,)] for state in (going.state, coming.state)]
+    values = samples(Metrics().render(snapshot(gpu_view(going, coming)), ()))
+    counted = [values["miglab_slices", (state.value,)] for state in (going.state, coming.state)]
     assert counted == [1, 1]
 
 
@@ -62,29 +62,32 @@ def test_free_memory_slices_are_those_of_gpus_that_answer() -> None:
     """
     states = {value for name, value in vars(rows).items() if name.startswith("GPU_")}
     assert states == set(GPU_STATES) == {"ok", "unfit", "unknown", "lost"}
-    held = slice_view(1, 0, "ada", size=4)
+    leased = slice_view(1, 0, "ada", size=4)
     broken = slice_view(3, 4, size=2, state=SliceState.QUARANTINED)
     free = slice_view(2, 6)
-    now = snapshot(gpu_view(held, broken, free), gpu_view(index=1, state="lost"), paused="lunch")
-    got = samples(Metrics().render(now, ()))
-    assert got["miglab_memory_slices", ()] == 8
-    assert got["miglab_memory_slices_free", ()] == 2
-    assert got["miglab_gpus", ("lost",)] == 1 and got["miglab_paused", ()] == 1
+    now = snapshot(gpu_view(leased, broken, free), gpu_view(index=1, state="lost"), paused="lunch")
+    values = samples(Metrics().render(now, ()))
+    assert values["miglab_memory_slices", ()] == 8
+    assert values["miglab_memory_slices_free", ()] == 2
+    assert values["miglab_gpus", ("lost",)] == 1 and values["miglab_paused", ()] == 1
 
 
 def test_health_is_told_as_far_as_it_is_known() -> None:
     """What a GPU does not tell has no sample."""
     silent = Health(None, None, None, None, 30.0, False, "")
-    told = {"GPU-0": WELL, "GPU-1": silent}
-    got = samples(
-        Metrics().render(snapshot(*(gpu_view(index=number) for number in range(3))), (), told)
+    wellness = {"GPU-0": WELL, "GPU-1": silent}
+    values = samples(
+        Metrics().render(snapshot(*(gpu_view(index=number) for number in range(3))), (), wellness)
     )
-    assert got["miglab_gpu_temperature_celsius", ("0",)] == 41
-    assert got["miglab_gpu_ecc_errors", ("0",)] == 0
-    xids = {scope: got["miglab_gpu_xids", ("0", scope)] for scope in XidScope}
+    assert values["miglab_gpu_temperature_celsius", ("0",)] == 41
+    assert values["miglab_gpu_ecc_errors", ("0",)] == 0
+    xids = {scope: values["miglab_gpu_xids", ("0", scope)] for scope in XidScope}
     assert xids == dict.fromkeys(XidScope, 0) | {XidScope.PROGRAM: 1}
-    assert not [labels for name, labels in got if name == "miglab_gpu_xids" and "1" in labels]
-    assert {labels for name, labels in got if name == "miglab_gpu_power_watts"} == {("0",), ("1",)}
+    assert not [labels for name, labels in values if name == "miglab_gpu_xids" and "1" in labels]
+    assert {labels for name, labels in values if name == "miglab_gpu_power_watts"} == {
+        ("0",),
+        ("1",),
+    }
 
 
 def test_shapes_that_nobody_offers_are_one() -> None:
@@ -95,11 +98,11 @@ def test_shapes_that_nobody_offers_are_one() -> None:
         metrics.refused(f"reason-{number}")
     metrics.waited("1g.5gb", -1.0)
     leases = [lease_view(1, "ada"), lease_view(2, "bob", shape="at least 1 GiB")]
-    got = samples(metrics.render(snapshot(gpu_view()), leases))
-    assert got["miglab_wait_seconds_count", ("other",)] == 100
-    assert got["miglab_wait_seconds_sum", ("1g.5gb",)] == 0
-    assert got["miglab_refusals_total", ("other",)] == 100
-    assert got["miglab_leases", ("other", "running")] == 1
+    values = samples(metrics.render(snapshot(gpu_view()), leases))
+    assert values["miglab_wait_seconds_count", ("other",)] == 100
+    assert values["miglab_wait_seconds_sum", ("1g.5gb",)] == 0
+    assert values["miglab_refusals_total", ("other",)] == 100
+    assert values["miglab_leases", ("other", "running")] == 1
 
 
 def test_what_is_counted() -> None:
@@ -112,13 +115,13 @@ def test_what_is_counted() -> None:
     metrics.unserved("expired", "of my own making")
     metrics.driver_call("create", "1g.5gb", 0.3)
     metrics.driver_call("destroy", "7g.40gb", 1.2)
-    got = samples(metrics.render(snapshot(), ()))
-    assert got["miglab_tickets_unserved_total", ("cancelled",)] == 1
-    assert got["miglab_tickets_unserved_total", ("other",)] == 1
-    assert got["miglab_refusals_total", ("waited-too-long",)] == 1
-    assert ("miglab_refusals_total", ("cancelled",)) not in got
-    assert got["miglab_slice_create_seconds_sum", ("1g.5gb",)] == pytest.approx(0.3)
-    assert got["miglab_slice_destroy_seconds_count", ("7g.40gb",)] == 1
+    values = samples(metrics.render(snapshot(), ()))
+    assert values["miglab_tickets_unserved_total", ("cancelled",)] == 1
+    assert values["miglab_tickets_unserved_total", ("other",)] == 1
+    assert values["miglab_refusals_total", ("waited-too-long",)] == 1
+    assert ("miglab_refusals_total", ("cancelled",)) not in values
+    assert values["miglab_slice_create_seconds_sum", ("1g.5gb",)] == pytest.approx(0.3)
+    assert values["miglab_slice_destroy_seconds_count", ("7g.40gb",)] == 1
 
 
 async def test_findings_are_those_of_the_last_round(runner: PoolRunner, world: World) -> None:
@@ -130,14 +133,14 @@ async def test_findings_are_those_of_the_last_round(runner: PoolRunner, world: W
     world.label(left_over, lease, is_running=False)
     for _ in range(2):
         await runner._reconcile()
-        got = samples(runner.metrics.render(snapshot(), ()))
-        assert got["miglab_reconcile_open", ("holder",)] == 1
-        assert got["miglab_reconcile_repaired_total", ("holder",)] == 1
+        values = samples(runner.metrics.render(snapshot(), ()))
+        assert values["miglab_reconcile_open", ("holder",)] == 1
+        assert values["miglab_reconcile_repaired_total", ("holder",)] == 1
     assert [finding.target for finding in runner.findings] == [unknown]
-    world.holders.there.discard(unknown)
+    world.holders.present.discard(unknown)
     await runner._reconcile()
-    got = samples(runner.metrics.render(snapshot(), ()))
-    assert {got["miglab_reconcile_open", (about,)] for about in FOUND} == {0}
+    values = samples(runner.metrics.render(snapshot(), ()))
+    assert {values["miglab_reconcile_open", (about,)] for about in FOUND} == {0}
 
 
 async def test_the_listener_tells_all_of_it(client: httpx.AsyncClient, world: World) -> None:

@@ -51,8 +51,8 @@ class OpenLab(PromisedLab):
                 self.world.busy.add(lease.id)
             self.world.live(15)
 
-    def ask(self, shape: str, user: str = "zoe", course: str = "everyone", **more: Any) -> Any:
-        body = {"user": user, "server": "", "course": course, "shape": shape, **more}
+    def ask(self, shape: str, user: str = "zoe", course: str = "everyone", **fields: Any) -> Any:
+        body = {"user": user, "server": "", "course": course, "shape": shape, **fields}
         status, answer = self.call("POST", "/tickets", body, SECRET)
         assert status < 300, answer
         return answer
@@ -63,7 +63,7 @@ class OpenLab(PromisedLab):
     def warned(self) -> dict[str, str]:
         """Who is warned, and why."""
         answer = self.call("GET", "/leases")[1]
-        return {one["user"]: one["warning"]["reason"] for one in answer if one["warning"]}
+        return {lease["user"]: lease["warning"]["reason"] for lease in answer if lease["warning"]}
 
 
 MakeLab = Callable[..., OpenLab]
@@ -83,9 +83,9 @@ def make_lab(tmp_path: Path, keep: Keep[ReclaimWorld]) -> MakeLab:
 class Row:
     """Who holds what, what is asked for, and who is warned once the guarantees are over."""
 
-    asked: str
+    shape: str
     warned: set[str]
-    held: dict[str, str] = field(default_factory=lambda: SEVEN)
+    shape_of_holder: dict[str, str] = field(default_factory=lambda: SEVEN)
     idle: tuple[str, ...] = ()
     rules: dict[str, Any] = field(default_factory=dict)
     asking: dict[str, Any] = field(default_factory=dict)
@@ -124,21 +124,21 @@ ROWS = {
 @pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
 def test_who_is_warned(make_lab: MakeLab, row: Row) -> None:
     """The fewest open leases whose end makes room, and why, when, and what is lost."""
-    whole = () if row.mig else (0,)
-    lab = make_lab(changed(RULES, gpus=Gpus(whole=whole), **row.rules))
+    whole_gpus = () if row.mig else (0,)
+    lab = make_lab(changed(RULES, gpus=Gpus(whole=whole_gpus), **row.rules))
     if not row.mig:
         lab.world.machine.set_mig(False, lab.world.driver.uuids[0])
         lab.world.crash()
         lab.world.pool.sample()
         lab.again()
-    lab.fill_with(row.held, row.idle)
+    lab.fill_with(row.shape_of_holder, row.idle)
     lab.world.live(row.after_s)
-    lab.ask(row.asked, **row.asking)
+    lab.ask(row.shape, **row.asking)
     lab.world.live(30)
     warned = lab.warned()
     assert set(warned) == row.warned
     for user, reason in warned.items():
-        assert f"needs room for {row.asked}" in reason and "still runs are lost" in reason
+        assert f"needs room for {row.shape}" in reason and "still runs are lost" in reason
         assert "are saved" in reason and "goes on without a GPU" in reason
         assert lab.of(user)["warning"]["kind"] == "needed"
 
@@ -163,7 +163,7 @@ def test_the_warning_is_whole_and_nobody_else_is_warned(make_lab: MakeLab) -> No
     lab.world.live(30)
     assert (lab.of("s0")["state"], lab.warned()) == ("releasing", {})
     assert lab.world.reclaims == ["needed"] and lab.of("s0")["goes_on"]
-    lab.world.holders.there.clear()  # only the one that is released is asked after
+    lab.world.holders.present.clear()  # only the one that is released is asked after
     lab.world.work()
     assert lab.call("GET", f"/tickets/{first['id']}")[1]["state"] == "offered"
     lab.world.live(30)
@@ -235,8 +235,8 @@ def test_a_reservation_at_its_lead(make_lab: MakeLab) -> None:
     lab = make_lab()
     lab.world.at = 1_000_000.0 + 1400  # 14:10 UTC
     lab.fill_with(SEVEN)
-    made = request(3, "1g.5gb", 1_000_800.0 + 3600) | {"course": "vision"}  # 15:00 UTC
-    assert lab.call("POST", "/reservations", made)[0] == 201
+    body = request(3, "1g.5gb", 1_000_800.0 + 3600) | {"course": "vision"}  # 15:00 UTC
+    assert lab.call("POST", "/reservations", body)[0] == 201
     lab.world.live(1_004_400.0 - 300 - lab.world.at - 30)
     assert lab.warned() == {}
     lab.world.live(60)

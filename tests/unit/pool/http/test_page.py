@@ -15,12 +15,12 @@ from miglab_pool.http.pages.frame import short, wait_short
 from miglab_pool.http.pages.gpu_drawing import Doings
 from miglab_pool.http.pages.pool_page import AGED_S, PagePart, PartsCache, parts_caches, parts_of
 
-from .conftest import as_, free_slice, queued
+from .conftest import as_, enqueue, free_slice
 from .fakes import ALICE, snapshot, ticket_view
 
 
 @pytest.mark.parametrize(
-    ("duration_s", "words", "few"),
+    ("duration_s", "in_full", "in_short"),
     [
         (-5, "less than a minute", "<1 min"),
         (20, "less than a minute", "<1 min"),
@@ -30,19 +30,19 @@ from .fakes import ALICE, snapshot, ticket_view
         (90061, "1 day 1 hour", "1 d 1 h"),
     ],
 )
-def test_durations_in_words(duration_s: float, words: str, few: str) -> None:
+def test_durations_in_words(duration_s: float, in_full: str, in_short: str) -> None:
     """The two largest units, in full and where there is little room."""
-    assert (duration(duration_s), short(duration_s)) == (words, few)
+    assert (duration(duration_s), short(duration_s)) == (in_full, in_short)
 
 
 @pytest.mark.parametrize(
-    ("low_s", "high_s", "said"),
+    ("low_s", "high_s", "label"),
     [(660, 1400, "11–24 min"), (0, 20, "≤1 min"), (20, 600, "≤10 min"), (3600, 9000, "1–3 h")],
 )
-def test_an_estimated_wait_in_little_room(low_s: float, high_s: float, said: str) -> None:
+def test_an_estimated_wait_in_little_room(low_s: float, high_s: float, label: str) -> None:
     """A range in minutes or hours, the end rounded up."""
     wait = WaitEstimate(low_s=low_s, likely_s=low_s, high_s=high_s, basis="")
-    assert wait_short(wait) == said
+    assert wait_short(wait) == label
 
 
 async def test_an_address_where_nothing_is(client: httpx.AsyncClient) -> None:
@@ -79,17 +79,17 @@ async def test_who_may_open_what(client: httpx.AsyncClient, world: World, gpu: s
 
     In a lease's dialog a guarantee's moment is read by one's own clock.
     """
-    ticket = queued(world).id
-    found = {}
+    ticket = enqueue(world).id
+    details = {}
     for token in ("alice-token", "bob-token", "staff-token"):
         page = (await client.get("/fragment", headers=as_(token))).text
-        found[token] = set(re.findall(r'data-details="([^"]+)"', page))
+        details[token] = set(re.findall(r'data-details="([^"]+)"', page))
         assert ("bob" in page) is (token == "staff-token")
     alice = {"lease/1", "lease/3", "slice/1", "slice/3", f"ticket/{ticket}"}
-    assert found["alice-token"] == alice
-    assert found["bob-token"] == {"lease/2", "slice/2"}
+    assert details["alice-token"] == alice
+    assert details["bob-token"] == {"lease/2", "slice/2"}
     slices = {f"slice/{number}" for number in (1, 2, 3, free_slice(world))}
-    assert found["staff-token"] == {"pool", f"gpu/{gpu}", f"ticket/{ticket}"} | slices
+    assert details["staff-token"] == {"pool", f"gpu/{gpu}", f"ticket/{ticket}"} | slices
     page = (await client.get("/details/lease/1", headers=as_("alice-token"))).text
     assert re.search(r'<time datetime="[^"]+" data-guaranteed>(guaranteed until|open: )', page)
 
@@ -100,7 +100,7 @@ async def test_waiting_is_shown_with_place_and_estimate(
     """Who waits sees the own place, and how long it may last as far as that is known."""
     world.end(world.pool.leases.find(2))
     world.pass_time(3.5 * 3600)  # so near to the ends of leases, a range says something
-    queued(world, "bob")
+    enqueue(world, "bob")
     page = (await client.get("/fragment", headers=as_("bob-token"))).text
     assert 'data-own="You are 1st of 1 in the queue, waiting for 7g.40gb."' in page
     assert "<td>unknown</td>" in page
@@ -120,7 +120,7 @@ async def test_only_parts_that_changed_are_sent(client: httpx.AsyncClient, world
     have = ",".join(f"{name}.{version}" for name, version in parts)
     again = await client.get("/fragment", params={"have": have}, headers=headers)
     assert (again.text, again.headers["x-parts"]) == ("", first.headers["x-parts"])
-    queued(world)
+    enqueue(world)
     then = await client.get("/fragment", params={"have": have}, headers=headers)
     assert re.findall(r'id="part-([\w-]+)"', then.text) == ["head", "queue"]
 
@@ -152,9 +152,9 @@ async def test_the_navigation_leads_to_pages_that_are_there(client: httpx.AsyncC
     assert len(links) >= 2
     assert [link for link in links if "/hub/" in link] == ["/hub/home", "/hub/token", "/hub/admin"]
     for link in (link for link in links if "/hub/" not in link):
-        there = await client.get(f"http://lab{link}", headers=as_("admin-token"))
-        assert there.status_code == 200
-        assert f'href="{link}" aria-current="page"' in there.text
+        linked_page = await client.get(f"http://lab{link}", headers=as_("admin-token"))
+        assert linked_page.status_code == 200
+        assert f'href="{link}" aria-current="page"' in linked_page.text
     students = (await client.get("/", headers=as_("bob-token"))).text
     assert not [page for page in ("log", "usage", "health", "layouts") if f'/{page}"' in students]
 
@@ -167,22 +167,22 @@ def test_the_same_is_not_drawn_again() -> None:
 
     After half a minute it is drawn again; with the same HTML it has the same version.
     """
-    cache, drawn = PartsCache({}), []
+    cache, drawings = PartsCache({}), []
 
     def part(made_of: object, now: float = 0.0) -> PagePart:
         def draw() -> object:
-            drawn.append(made_of)
+            drawings.append(made_of)
             return SimpleNamespace(rows=[], shapes=[])
 
         return cache.part("queue", "part_queue.html", made_of, draw, now)
 
     first = part([1, 2])
     assert part([1, 2]) is first
-    assert len(drawn) == 1
+    assert len(drawings) == 1
     again = part([1, 2], AGED_S + 1)
-    assert (len(drawn), again.version) == (2, first.version)
+    assert (len(drawings), again.version) == (2, first.version)
     part([1, 3], AGED_S + 1)
-    assert len(drawn) == 3
+    assert len(drawings) == 3
 
 
 def test_an_estimate_that_keeps_its_words_draws_no_queue() -> None:
@@ -190,10 +190,10 @@ def test_an_estimate_that_keeps_its_words_draws_no_queue() -> None:
     cache = PartsCache({})
 
     def queue_at(high_s: float) -> PagePart:
-        said = WaitEstimate(low_s=60.0, likely_s=high_s, high_s=high_s, basis="", is_late=False)
-        seen = snapshot(waiting=(ticket_view(1, "bob", estimate=said),))
-        parts = parts_of(cache, seen, (), ALICE, Doings(), 0.0)
-        return next(one for one in parts if one.name == "queue")
+        wait = WaitEstimate(low_s=60.0, likely_s=high_s, high_s=high_s, basis="", is_late=False)
+        pool_snapshot = snapshot(waiting=(ticket_view(1, "bob", estimate=wait),))
+        parts = parts_of(cache, pool_snapshot, (), ALICE, Doings(), 0.0)
+        return next(page_part for page_part in parts if page_part.name == "queue")
 
     first = queue_at(900.0)
     assert queue_at(880.0) is first

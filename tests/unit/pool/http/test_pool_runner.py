@@ -59,8 +59,8 @@ async def test_each_job_on_its_thread(pool: Pool, start: Start) -> None:
     jobs = ThreadsOfJobs(pool)
     await start(jobs_s=0.001)
     await until(lambda: not jobs.todo, "all jobs to be done")
-    asked = jobs.threads.pop(JobKind.PROBE)
-    assert asked.startswith("miglab-holders")
+    probe_thread = jobs.threads.pop(JobKind.PROBE)
+    assert probe_thread.startswith("miglab-holders")
     assert len(set(jobs.threads.values())) == len(jobs.threads)
     assert all(name.startswith("miglab-gpu") for name in jobs.threads.values())
 
@@ -68,7 +68,7 @@ async def test_each_job_on_its_thread(pool: Pool, start: Start) -> None:
 async def test_a_name_from_an_old_answer_is_taken_from_nobody(pool: Pool, start: Start) -> None:
     """The hub's answers are kept for a while: only its own process says who is called how now."""
     runner = await start()
-    pool.people.tell("1t1", "ada")
+    pool.people.rename_user("1t1", "ada")
     assert await runner.name_of("2t2", "ada") == "ada (2t2)"
     assert await runner.name_of("1t1", "lovelace") == "ada" == pool.people.name_of("1t1")
     assert await runner.name_of("3t3", "bo") == "bo" == pool.people.name_of("3t3")
@@ -158,7 +158,7 @@ async def test_who_asks_while_the_service_ends_is_refused_not_cancelled(pool: Po
 
 
 @pytest.mark.parametrize(
-    ("timer", "does", "thread"),
+    ("timer", "task", "thread"),
     [
         ("holders_s", "ask_after_holders", "miglab-holders"),  # a slow engine delays no slice
         ("retention_s", "delete_old", "miglab-decide"),  # as every write of the ledger
@@ -167,20 +167,20 @@ async def test_who_asks_while_the_service_ends_is_refused_not_cancelled(pool: Po
     ],
 )
 async def test_each_timer_on_its_thread(
-    pool: Pool, start: Start, monkeypatch: pytest.MonkeyPatch, timer: str, does: str, thread: str
+    pool: Pool, start: Start, monkeypatch: pytest.MonkeyPatch, timer: str, task: str, thread: str
 ) -> None:
     """Again and again, where it holds up nothing else."""
     threads: list[str] = []
-    of = pool if hasattr(pool, does) else pool_runner
-    work = getattr(of, does)
+    of = pool if hasattr(pool, task) else pool_runner
+    work = getattr(of, task)
 
-    def told(*arguments: Any) -> Any:
+    def noted(*arguments: Any) -> Any:
         threads.append(threading.current_thread().name)
         return work(*arguments)
 
-    monkeypatch.setattr(of, does, told)
+    monkeypatch.setattr(of, task, noted)
     await start(**{timer: 0.001})
-    await until(lambda: len(threads) > 1, f"{does} to be done twice")
+    await until(lambda: len(threads) > 1, f"{task} to be done twice")
     assert all(name.startswith(thread) for name in threads)
 
 
@@ -208,11 +208,11 @@ async def test_gpus_are_read_in_turn(
     monkeypatch.setattr(world.pool, "sample", stuck)
     runner = PoolRunner(world.pool, Metrics(), Times(sample_s=3600))
     await runner.start()
-    begun = []
+    gpus_sampled = []
     for _ in range(3):
         await runner._sample_next()
-        begun.append(set(runner._sampling))
+        gpus_sampled.append(set(runner._sampling))
     stuck.go_on.set()
     assert await runner.stop()
     first, second = world.driver.uuids
-    assert begun == [{first}, {first, second}, {first, second}]
+    assert gpus_sampled == [{first}, {first, second}, {first, second}]

@@ -41,12 +41,12 @@ class PromisedLab:
         self.app: FastAPI = apps(world.pool)[0]
 
     def call(
-        self, method: str, path: str, body: Any = None, who: str = "admin-token"
+        self, method: str, path: str, body: Any = None, token: str = "admin-token"
     ) -> tuple[int, Any]:
         """What the management listener answers, to an admin where nobody else is named."""
 
         async def call() -> tuple[int, Any]:
-            async with visiting(self.app, **as_(who)) as client:
+            async with visiting(self.app, **as_(token)) as client:
                 answer = await client.request(method, f"/api{path}", json=body)
                 return answer.status_code, answer.json()
 
@@ -58,14 +58,16 @@ class PromisedLab:
         self.world.attend_all()
         self.world.work()
 
-    def fill(self, count: int = 14, shape: str = "1g.5gb", **more: Any) -> list[Any]:
+    def fill(self, count: int = 14, shape: str = "1g.5gb", **fields: Any) -> list[Any]:
         """Leases of strangers."""
-        return [self.world.run(f"s{n}", shape, **more) for n in range(count)]
+        return [self.world.run(f"s{n}", shape, **fields) for n in range(count)]
 
     def offer(self, shape: str, course: str) -> Any:
         """What the spawn page offers of a shape."""
-        (found,) = self.world.pool.offers([course]).courses
-        return next(one for one in found.shapes if one.shape == shape).model_dump()
+        (course_offers,) = self.world.pool.offers([course]).courses
+        return next(
+            shape_offer for shape_offer in course_offers.shapes if shape_offer.shape == shape
+        ).model_dump()
 
     def attach(self, ticket: int) -> Any:
         """The lease of an offer, attached."""
@@ -73,20 +75,22 @@ class PromisedLab:
         holder = self.world.new_holder()
         return self.world.pool.leases.attach(lease.id, lease.generation, holder)
 
-    def preview(self, *asked: Any, **more: Any) -> Any:
-        return self.call("POST", "/reservations/preview", request(*asked, **more))[1]
+    def preview(self, *arguments: Any, **fields: Any) -> Any:
+        return self.call("POST", "/reservations/preview", request(*arguments, **fields))[1]
 
-    def reserve(self, *asked: Any, **more: Any) -> Any:
-        status, answer = self.call("POST", "/reservations", request(*asked, **more))
+    def reserve(self, *arguments: Any, **fields: Any) -> Any:
+        status, answer = self.call("POST", "/reservations", request(*arguments, **fields))
         assert status == 201, answer
         return answer
 
     def all(self) -> dict[int, Any]:
-        return {one["id"]: one for one in self.call("GET", "/reservations")[1]}
+        return {
+            reservation["id"]: reservation for reservation in self.call("GET", "/reservations")[1]
+        }
 
 
 def request(
-    count: int, shape: str, begins: float, hours: float = 2.0, **more: Any
+    count: int, shape: str, begins: float, hours: float = 2.0, **fields: Any
 ) -> dict[str, Any]:
     """So many of a shape for `deep`, once, from a moment on."""
     starts, ends = (
@@ -94,7 +98,7 @@ def request(
     )
     return {
         "course": "deep", "shape": shape, "count": count, "date": starts.date().isoformat(),
-        "from_time": f"{starts:%H:%M}", "to_time": f"{ends:%H:%M}", "tz": "UTC", **more,
+        "from_time": f"{starts:%H:%M}", "to_time": f"{ends:%H:%M}", "tz": "UTC", **fields,
     }  # fmt: skip
 
 
@@ -114,12 +118,12 @@ def lab_of(make_world: Callable[..., World], settings: Any = RULES, **machine: A
 # -- how much is certain --------------------------------------------------------------------------
 
 
-def drained(lab: PromisedLab) -> None:
+def drain_second_gpu(lab: PromisedLab) -> None:
     gpu = lab.world.driver.gpus()[1].uuid
     lab.world.pool.staff.drain(gpu, "new fan", "ina", anyway="it smells")
 
 
-def held_by_members(lab: PromisedLab) -> None:
+def let_members_hold(lab: PromisedLab) -> None:
     """Three of the class hold the shape, one of them twice; the rest is strangers'."""
     for server in ("", "b"):
         lab.world.run("ada", course="deep", server=server)
@@ -128,35 +132,35 @@ def held_by_members(lab: PromisedLab) -> None:
     lab.fill(10)
 
 
-def beside_a_large_one(lab: PromisedLab) -> None:
+def reserve_a_whole_gpu(lab: PromisedLab) -> None:
     lab.reserve(1, "7g.40gb", NINE + 2 * HOUR_S)
 
 
 ALL_FROM = NINE - 600 + 4 * HOUR_S + 120  # when the leases of now have ended
 
 
-def strangers(count: int = 14, shape: str = "1g.5gb") -> Callable[[PromisedLab], object]:
+def fill_with_strangers(count: int = 14, shape: str = "1g.5gb") -> Callable[[PromisedLab], object]:
     return lambda lab: lab.fill(count, shape)
 
 
 @pytest.mark.parametrize(
-    ("before", "asked", "certain", "all_from", "words"),
+    ("before", "arguments", "certain", "all_from", "outlook"),
     [
-        (strangers(), (10, "1g.5gb", NINE + DAY_S), 10, None, ""),
-        (strangers(), (10, "1g.5gb", NINE, 6), 0, ALL_FROM,
+        (fill_with_strangers(), (10, "1g.5gb", NINE + DAY_S), 10, None, ""),
+        (fill_with_strangers(), (10, "1g.5gb", NINE, 6), 0, ALL_FROM,
          "0 of 10 at 09:00 UTC, all from 12:52 UTC."),
-        (strangers(7), (10, "1g.5gb", NINE, 6), 7, ALL_FROM,
+        (fill_with_strangers(7), (10, "1g.5gb", NINE, 6), 7, ALL_FROM,
          "7 of 10 at 09:00 UTC, all from 12:52 UTC."),
-        (strangers(7), (10, "1g.5gb", NINE, 2), 7, None, "7 of 10 at 09:00 UTC."),
-        (beside_a_large_one, (7, "1g.5gb", NINE, 3), 7, None, ""),
-        (strangers(1, "2g.10gb"), (4, "3g.20gb", NINE, 1), 3, None, "3 of 4"),
-        (strangers(3), (6, "2x1g.5gb", NINE, 1), 5, None, "5 of 6"),
-        (strangers(1), (2, "7g.40gb", NINE, 1), 1, None, "1 of 2"),
-        (held_by_members, (5, "1g.5gb", NINE, 1), 3, None, "3 of 5"),
-        (held_by_members, (3, "1g.5gb", NINE, 1), 3, None, ""),
+        (fill_with_strangers(7), (10, "1g.5gb", NINE, 2), 7, None, "7 of 10 at 09:00 UTC."),
+        (reserve_a_whole_gpu, (7, "1g.5gb", NINE, 3), 7, None, ""),
+        (fill_with_strangers(1, "2g.10gb"), (4, "3g.20gb", NINE, 1), 3, None, "3 of 4"),
+        (fill_with_strangers(3), (6, "2x1g.5gb", NINE, 1), 5, None, "5 of 6"),
+        (fill_with_strangers(1), (2, "7g.40gb", NINE, 1), 1, None, "1 of 2"),
+        (let_members_hold, (5, "1g.5gb", NINE, 1), 3, None, "3 of 5"),
+        (let_members_hold, (3, "1g.5gb", NINE, 1), 3, None, ""),
         (lambda lab: lab.world.borrow("ada", "3g.20gb"), (2, "7g.40gb", NINE), 1,
          NINE - 600 + 1800 + 120, "1 of 2 at 09:00 UTC, all from 09:22 UTC."),
-        (drained, (10, "1g.5gb", NINE), 7, None,
+        (drain_second_gpu, (10, "1g.5gb", NINE), 7, None,
          "7 of 10 at 09:00 UTC: GPU 1 takes no new leases (new fan)."),
     ],
     ids=[
@@ -166,16 +170,21 @@ def strangers(count: int = 14, shape: str = "1g.5gb") -> Callable[[PromisedLab],
     ],
 )  # fmt: skip
 def test_what_is_certain(
-    lab: PromisedLab, before: Any, asked: Any, certain: int, all_from: float | None, words: str
+    lab: PromisedLab,
+    before: Any,
+    arguments: Any,
+    certain: int,
+    all_from: float | None,
+    outlook: str,
 ) -> None:
     """Before it is saved, and once it is, everybody reads how many are certain, and from when."""
     before(lab)
-    said = lab.preview(*asked)
-    assert (said["certain"], said["all_from"]) == (certain, all_from)
-    assert said["outlook"].startswith(words) and bool(said["outlook"]) is bool(words)
-    made = lab.reserve(*asked)
+    preview = lab.preview(*arguments)
+    assert (preview["certain"], preview["all_from"]) == (certain, all_from)
+    assert preview["outlook"].startswith(outlook) and bool(preview["outlook"]) is bool(outlook)
+    reservation = lab.reserve(*arguments)
     keys = ("certain", "all_from", "outlook")
-    assert [made[key] for key in keys] == [said[key] for key in keys]
+    assert [reservation[key] for key in keys] == [preview[key] for key in keys]
 
 
 def test_a_courses_own_gpu(make_world: Callable[..., World]) -> None:
@@ -202,10 +211,10 @@ def test_two_instructors_at_once(lab: PromisedLab) -> None:
     status, refused = lab.call("POST", "/reservations", request(5, "1g.5gb", NINE + DAY_S))
     assert (status, refused["reason"]) == (409, "reservation-clash")
     lab.reserve(4, "1g.5gb", NINE + DAY_S)
-    drained(lab)
-    found = lab.all()
-    assert [found[number]["certain"] for number in sorted(found)] == [7, 0]
-    assert found[first["id"]]["outlook"].startswith("7 of 10")
+    drain_second_gpu(lab)
+    reservations = lab.all()
+    assert [reservations[number]["certain"] for number in sorted(reservations)] == [7, 0]
+    assert reservations[first["id"]]["outlook"].startswith("7 of 10")
 
 
 def test_without_reclaim_nothing_is_certain(make_world: Callable[..., World]) -> None:
@@ -217,9 +226,9 @@ def test_without_reclaim_nothing_is_certain(make_world: Callable[..., World]) ->
 def test_the_calendar_says_it(lab: PromisedLab) -> None:
     """Each date of a weekly one by itself: this week some are missing, next week none."""
     lab.fill(7)
-    made = lab.reserve(10, "1g.5gb", NINE, weekdays=("tue",))
-    words = week_outlooks(lab.world.pool.view, NINE - DAY_S, NINE + 8 * DAY_S, "UTC")
-    assert words == {(made["id"], NINE): "7 of 10 at 09:00 UTC."}
+    reservation = lab.reserve(10, "1g.5gb", NINE, weekdays=("tue",))
+    outlooks = week_outlooks(lab.world.pool.view, NINE - DAY_S, NINE + 8 * DAY_S, "UTC")
+    assert outlooks == {(reservation["id"], NINE): "7 of 10 at 09:00 UTC."}
 
 
 # -- no grant breaks it ---------------------------------------------------------------------------
@@ -229,7 +238,7 @@ CUT = NINE - 120
 
 
 @pytest.mark.parametrize(
-    ("asked", "who", "until"),
+    ("reservation", "asker", "until"),
     [
         ((7, "1g.5gb", NINE), ("bob", "1g.5gb", "everyone"), None),
         ((14, "1g.5gb", NINE), ("bob", "1g.5gb", "everyone"), CUT),
@@ -246,20 +255,22 @@ CUT = NINE - 120
         "a whole one is needed", "after its guarantee", "too soon",
     ],
 )  # fmt: skip
-def test_what_a_grant_is_guaranteed(lab: PromisedLab, asked: Any, who: Any, until: Any) -> None:
+def test_what_a_grant_is_guaranteed(
+    lab: PromisedLab, reservation: Any, asker: Any, until: Any
+) -> None:
     """As long as ever where it breaks nothing; else it ends before, and too short is none."""
     lab.go_to(NINE - HOUR_S / 2)
-    lab.reserve(*asked)
-    user, shape, course = who
-    said = lab.offer(shape, course)
+    lab.reserve(*reservation)
+    user, shape, course = asker
+    offer = lab.offer(shape, course)
     ticket = lab.world.ask(user, shape, course=course)
     lab.world.work()
     if until == "waits":
-        assert (said["free_now"], said["reserved_s"]) == (0, 1500.0)
-        found = lab.world.pool.tickets.find(ticket.id)
-        assert found.message.startswith("What is free is kept for a class")
+        assert (offer["free_now"], offer["reserved_s"]) == (0, 1500.0)
+        ticket_now = lab.world.pool.tickets.find(ticket.id)
+        assert ticket_now.message.startswith("What is free is kept for a class")
         return
-    assert (until == CUT) == (said["shortened"] == "until Tue 08:58: reserved for Deep")
+    assert (until == CUT) == (offer["shortened"] == "until Tue 08:58: reserved for Deep")
     lease = lab.attach(ticket.id)
     assert lease.guaranteed_until == (until or lab.world.at + FULL_S)
 
@@ -292,31 +303,31 @@ def test_seven_small_ones_beside_a_large_one(lab: PromisedLab) -> None:
 def test_who_held_before_is_guaranteed_to_its_end(lab: PromisedLab) -> None:
     """A member who holds the shape when it begins draws on it, and keeps it until it ends."""
     lab.go_to(NINE - 3.5 * HOUR_S)
-    held = lab.world.run("ada", course="deep")
+    lease = lab.world.run("ada", course="deep")
     lab.reserve(14, "1g.5gb", NINE)
     lab.go_to(NINE)
-    found = lab.world.pool.leases.find(held.id)
-    assert found.guaranteed_until == NINE + 2 * HOUR_S
+    lease_now = lab.world.pool.leases.find(lease.id)
+    assert lease_now.guaranteed_until == NINE + 2 * HOUR_S
     assert lab.all()[1]["drawn"] == 1
 
 
 def test_a_class_takes_no_slot_from_its_own_members(lab: PromisedLab) -> None:
     """Who holds the shape already draws on it: the slots lie where strangers' open leases are."""
     lab.go_to(NINE - 5 * HOUR_S)
-    held = lab.world.run("ada", course="deep")
+    lease = lab.world.run("ada", course="deep")
     lab.fill(13)
     lab.go_to(NINE - 60)
     lab.reserve(13, "1g.5gb", NINE)
     view = lab.world.pool.view
-    own = [
+    leased_slices = [
         (name, gpu.placed(row))
         for name, gpu in view.gpus.items()
         for row in gpu.slices
-        if row.lease == held.id
+        if row.lease == lease.id
     ]
-    slots = [(slot.gpu, slot.placed) for slot in slots_of(view)[1]]
-    assert len(own) == 1 and len(slots) == 12
-    assert own[0] not in slots
+    slots = [(slot.gpu, slot.placed_slice) for slot in slots_of(view)[1]]
+    assert len(leased_slices) == 1 and len(slots) == 12
+    assert leased_slices[0] not in slots
 
 
 def test_whole_gpus_are_left(make_world: Callable[..., World]) -> None:
@@ -331,8 +342,10 @@ def test_whole_gpus_are_left(make_world: Callable[..., World]) -> None:
     lab.world.pool.sample()
     ends = [lab.world.run(name, "full").guaranteed_until for name in ("a", "b")]
     assert ends == [lab.world.at + FULL_S, CUT]
-    found = [lab.preview(1, "full", at)["certain"] for at in (NINE + 2 * HOUR_S, NINE + DAY_S)]
-    assert found == [1, 1]
+    certain_counts = [
+        lab.preview(1, "full", at)["certain"] for at in (NINE + 2 * HOUR_S, NINE + DAY_S)
+    ]
+    assert certain_counts == [1, 1]
 
 
 def test_the_best_whole_gpu_is_offered(make_world: Callable[..., World]) -> None:
@@ -347,10 +360,10 @@ def test_the_best_whole_gpu_is_offered(make_world: Callable[..., World]) -> None
 
 
 @pytest.mark.parametrize(
-    ("is_gpu", "count", "left"), [(True, 14, 7), (False, 14, 13), (True, 7, None)]
+    ("is_gpu", "count", "remaining"), [(True, 14, 7), (False, 14, 13), (True, 7, None)]
 )
 def test_draining_names_what_it_breaks(
-    lab: PromisedLab, is_gpu: bool, count: int, left: int | None
+    lab: PromisedLab, is_gpu: bool, count: int, remaining: int | None
 ) -> None:
     """It is refused, saying which reservation loses what; with a reason why it is done anyway.
 
@@ -361,15 +374,15 @@ def test_draining_names_what_it_breaks(
     (row,) = lab.world.ledger.state.slices.values()
     path = f"/gpus/{row.gpu}/drain" if is_gpu else f"/slices/{row.id}/drain"
     status, refused = lab.call("POST", path, {"reason": "new fan"})
-    if left is None:
+    if remaining is None:
         assert (status, lab.all()[1]["outlook"]) == (200, "")
         return
     assert (status, refused["reason"]) == (409, "breaks-reservation")
     assert "--anyway" in refused["message"]
     assert "reservation 1 (14 times 1g.5gb for deep, 2026-06-03" in refused["message"]
-    assert f"would have {left} of its slices instead of 14" in refused["message"]
+    assert f"would have {remaining} of its slices instead of 14" in refused["message"]
     assert lab.call("POST", path, {"reason": "new fan", "anyway": "it smells"})[0] == 200
-    assert lab.all()[1]["certain"] == left
+    assert lab.all()[1]["certain"] == remaining
     (noted, *_) = lab.world.ledger.history("gpu" if is_gpu else "slice")
     assert noted["reason"] == "new fan (anyway: it smells)"
 

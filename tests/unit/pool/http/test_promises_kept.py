@@ -54,7 +54,7 @@ class MorningLab(PromisedLab):
             self.world.live(STEP_S)
             for lease in self.world.pool.leases.live():
                 if lease.state is LeaseState.RELEASING and lease.user not in self.stubborn:
-                    self.world.holders.there.discard(lease.holder)
+                    self.world.holders.present.discard(lease.holder)
             self.world.attend_all()
             self.world.work()
             self.start_offered()
@@ -62,11 +62,11 @@ class MorningLab(PromisedLab):
     def made_or_held(self, number: int) -> int:
         """How many of its slices a reservation has: drawn, or free on its slots."""
         snapshot = self.world.pool.snapshot()
-        free = {(gpu.uuid, one.start) for gpu in snapshot.gpus for one in gpu.slices
-                if one.state is SliceState.FREE}  # fmt: skip
-        slots = [one for one in snapshot.reserved_slots if one.reservation == number]
-        made = sum((slot.gpu, slot.start) in free for slot in slots)
-        return int(self.all()[number]["drawn"]) + made
+        free = {(gpu.uuid, slice_view.start) for gpu in snapshot.gpus for slice_view in gpu.slices
+                if slice_view.state is SliceState.FREE}  # fmt: skip
+        slots = [slot for slot in snapshot.reserved_slots if slot.reservation == number]
+        free_slots = sum((slot.gpu, slot.start) in free for slot in slots)
+        return int(self.all()[number]["drawn"]) + free_slots
 
 
 @pytest.fixture
@@ -104,8 +104,8 @@ class Morning:
                 self.lab.world.pool.leases.extend(lease.id, 600.0, lease.user)
 
     def running(self) -> Sequence[Any]:
-        held = self.lab.world.pool.leases.live()
-        return [lease for lease in held if lease.state is LeaseState.RUNNING]
+        leases = self.lab.world.pool.leases.live()
+        return [lease for lease in leases if lease.state is LeaseState.RUNNING]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -115,23 +115,23 @@ def test_made_or_held_at_the_start(lab: MorningLab, seed: int) -> None:
     shape, count = random.Random(seed).choice(
         (("1g.5gb", 7), ("1g.5gb", 4), ("2g.10gb", 3), ("3g.20gb", 2), ("7g.40gb", 1))
     )
-    made = lab.reserve(count, shape, NINE)
-    assert made["certain"] == count
+    reservation = lab.reserve(count, shape, NINE)
+    assert reservation["certain"] == count
     lab.live_until(NINE, morning)
     view = lab.world.pool.view
-    assert feasible(view, NINE).counts[made["id"]] == count
-    assert lab.made_or_held(made["id"]) == count
-    assert lab.all()[made["id"]]["outlook"] == ""
+    assert feasible(view, NINE).counts[reservation["id"]] == count
+    assert lab.made_or_held(reservation["id"]) == count
+    assert lab.all()[reservation["id"]]["outlook"] == ""
 
 
 def seven_open(lab: MorningLab) -> int:
     """A full lab whose guarantees are over before the lead, and all of it reserved."""
-    made = lab.reserve(7, "1g.5gb", NINE)
+    reservation = lab.reserve(7, "1g.5gb", NINE)
     for number in range(7):
         lab.world.ask(f"s{number}")
     lab.live_until(NINE - LEAD_S - 60)
     assert len(lab.world.pool.leases.live()) == 7
-    return int(made["id"])
+    return int(reservation["id"])
 
 
 def test_a_pool_that_stood_still_within_the_lead(lab: MorningLab) -> None:
@@ -141,8 +141,8 @@ def test_a_pool_that_stood_still_within_the_lead(lab: MorningLab) -> None:
     lab.world.crash()
     lab.live_until(NINE)
     assert lab.made_or_held(number) == 0
-    said = lab.all()[number]["outlook"]
-    assert said == "0 of 7 now: the rest waits for servers to end."
+    outlook = lab.all()[number]["outlook"]
+    assert outlook == "0 of 7 now: the rest waits for servers to end."
     lab.live_until(NINE + WARNING_S)
     assert lab.made_or_held(number) == 7
     warned = [row for row in lab.world.ledger.history("lease") if row["to_state"] == "warned"]

@@ -12,7 +12,7 @@ from tests.unit.pool.reclaimer.test_round import ReclaimWorld
 
 from miglab_api.leases import LeaseView
 from miglab_api.tickets import borrower_of
-from miglab_hub.service.__main__ import release_what_is_due
+from miglab_hub.service.__main__ import release_due_leases
 from miglab_pool.http.access.auth import SignIn
 from miglab_pool.http.management_app import management_app
 from miglab_pool.http.metrics import Metrics
@@ -46,7 +46,7 @@ def world(make_world: Callable[..., World]) -> World:
 async def runner(world: World) -> AsyncIterator[PoolRunner]:
     times = Times(turn_s=0.01, jobs_s=0.01, holders_s=0.01, reconcile_s=3600)
     runner = PoolRunner(world.pool, Metrics({"3g.20gb"}), times)
-    world.holders.there.add(HOLDER)
+    world.holders.present.add(HOLDER)
     await runner.start()
     yield runner
     assert await runner.stop()
@@ -58,7 +58,7 @@ def spawner(client: httpx.AsyncClient) -> httpx.AsyncClient:
     return client
 
 
-async def leased(spawner: httpx.AsyncClient, **ask: str) -> dict[str, object]:
+async def lease_and_run(spawner: httpx.AsyncClient, **ask: str) -> dict[str, object]:
     """Ask, wait, take, attach and run, as the spawner does."""
     ticket = (await spawner.post("/api/tickets", json={**ASK, **ask})).json()
     while ticket["state"] == "waiting":
@@ -77,10 +77,10 @@ async def leased(spawner: httpx.AsyncClient, **ask: str) -> dict[str, object]:
 async def until_empty(spawner: httpx.AsyncClient, runner: PoolRunner) -> None:
     """Wait until no slice is left."""
     while True:
-        seen = runner.notifier.version
+        version = runner.notifier.version
         if not (await spawner.get("/api/pool")).json()["gpus"][0]["slices"]:
             return
-        await runner.notifier.beyond(seen, 5)
+        await runner.notifier.beyond(version, 5)
 
 
 async def test_from_asking_to_an_empty_gpu(
@@ -89,7 +89,7 @@ async def test_from_asking_to_an_empty_gpu(
     """A student's lease lives until its holder is gone, and then nothing is left on the GPU."""
     assert (await spawner.post("/api/tickets", json=ASK)).status_code == 201
     assert (await spawner.post("/api/tickets", json=ASK)).status_code == 200
-    lease = await leased(spawner)
+    lease = await lease_and_run(spawner)
     assert lease["state"] == "running"
     (gpu,) = (await spawner.get("/api/pool")).json()["gpus"]
     assert [(s["profile"], s["user"], s["state"]) for s in gpu["slices"]] == [
@@ -104,11 +104,11 @@ async def test_from_asking_to_an_empty_gpu(
         'miglab_gpus{state="ok"} 1.0',
     ):
         assert line in metrics
-    done = {"reason": "done", "generation": lease["generation"], "ledger": lease["ledger"]}
-    await spawner.post(f"/api/leases/{lease['id']}/release", json=done)
-    held = (await spawner.get("/api/leases")).json()
-    assert [one["state"] for one in held] == ["releasing"]
-    world.holders.there.discard(HOLDER)
+    release = {"reason": "done", "generation": lease["generation"], "ledger": lease["ledger"]}
+    await spawner.post(f"/api/leases/{lease['id']}/release", json=release)
+    leases = (await spawner.get("/api/leases")).json()
+    assert [lease_json["state"] for lease_json in leases] == ["releasing"]
+    world.holders.present.discard(HOLDER)
     await until_empty(spawner, runner)
     assert (await spawner.get("/api/leases")).json() == []
 
@@ -117,27 +117,27 @@ async def test_what_is_due_is_taken_back(
     spawner: httpx.AsyncClient, runner: PoolRunner, world: World
 ) -> None:
     """A borrow at its end, and what staff asked back, in their name; each with its words."""
-    lease = await leased(spawner, server=borrower_of(""), purpose="borrow")
+    lease = await lease_and_run(spawner, server=borrower_of(""), purpose="borrow")
     counted: list[str] = []
 
     def due(pool: Pool) -> list[LeaseView]:
-        return release_what_is_due(pool, counted.append)
+        return release_due_leases(pool, counted.append)
 
     world.pass_time(99)
-    assert [one.state for one in await runner.decide(due)] == ["running"]
+    assert [lease_view.state for lease_view in await runner.decide(due)] == ["running"]
     world.pass_time(2)
     (late,) = await runner.decide(due)
     assert (late.id, late.state.value) == (lease["id"], "releasing")
     assert "time is up" in late.reason  # and the pool ends the runner itself
     await until_empty(spawner, runner)
-    world.holders.there.add(HOLDER)
-    path = f"/api/leases/{(await leased(spawner))['id']}/reclaim"
+    world.holders.present.add(HOLDER)
+    path = f"/api/leases/{(await lease_and_run(spawner))['id']}/reclaim"
     body = {"reason": "Exam.", "warning_s": 30}
     await spawner.post(path, json=body, headers=as_("instructor-token"))
     world.pass_time(29)
-    assert [one.state for one in await runner.decide(due)] == ["warned"]
+    assert [lease_view.state for lease_view in await runner.decide(due)] == ["warned"]
     world.pass_time(1)
-    assert [one.state for one in await runner.decide(due)] == ["releasing"]
+    assert [lease_view.state for lease_view in await runner.decide(due)] == ["releasing"]
     assert counted == ["time", "staff"]
     (entry, *_) = (await spawner.get("/api/audit?kind=lease")).json()
     assert (entry["by"], entry["to_state"]) == ("person:ilse", "releasing")
@@ -171,18 +171,21 @@ async def test_from_a_report_to_the_end(
     async def report_after(seconds: float) -> Any:
         lab.pass_time(seconds)
         lab.ticks += seconds
-        said = (await server.post("/api/lease/signals", json=QUIET)).json()
+        lease = (await server.post("/api/lease/signals", json=QUIET)).json()
         lab.pool.sample()
         lab.reclaimer.round(lab.pool)
-        return said
+        return lease
 
     await report_after(0)
     lab.ask("bob", "7g.40gb", course="ml")
-    said = await report_after(200)
-    assert (said["state"], said["warning"], said["others_wait"]) == ("running", None, 1)
-    (told,) = (await staff.get("/api/reclaim?user=alice", headers=as_("staff-token"))).json()
-    assert (told["user"], told["decision"]) == ("alice", "warn")
-    assert told["figures"]["kernels"] == 1 and told["figures"]["execution_age_s"] == 5000.0
+    lease = await report_after(200)
+    assert (lease["state"], lease["warning"], lease["others_wait"]) == ("running", None, 1)
+    (explanation,) = (await staff.get("/api/reclaim?user=alice", headers=as_("staff-token"))).json()
+    assert (explanation["user"], explanation["decision"]) == ("alice", "warn")
+    assert (
+        explanation["figures"]["kernels"] == 1
+        and explanation["figures"]["execution_age_s"] == 5000.0
+    )
     warning = (await report_after(0))["warning"]
     assert (warning["reclaim_at"], warning["kind"]) == (lab.at + 60, "idle")
     assert "1 other is waiting" in warning["reason"]

@@ -54,10 +54,10 @@ async def test_only_the_courses_instructors_change_it(client: httpx.AsyncClient)
     """
     for token, may in (("instructor-token", True), ("vision-token", False)):
         details = "/details/reservation/1?zone=Asia/Tokyo"
-        said = (await client.get(details, headers=as_(token))).text
-        assert ('data-path="reservations/1"' in said) is may
-        assert "<dt>Certain</dt><dd>all 7</dd>" in said
-        assert "17:00–19:00 JST" in said and "Tue 10:00–12:00 Europe/Berlin" in said
+        details_page = (await client.get(details, headers=as_(token))).text
+        assert ('data-path="reservations/1"' in details_page) is may
+        assert "<dt>Certain</dt><dd>all 7</dd>" in details_page
+        assert "17:00–19:00 JST" in details_page and "Tue 10:00–12:00 Europe/Berlin" in details_page
 
 
 async def test_the_form_offers_own_courses_alone(client: httpx.AsyncClient) -> None:
@@ -81,8 +81,8 @@ async def test_each_hour_says_how_much_is_left(client: httpx.AsyncClient) -> Non
     """Beside all reservations, by the clock that is shown; only who reserves is told."""
     week = "/reservations?monday=2026-06-03&zone=Europe/London&seats=ml+1g.5gb"
     page = (await client.get(week, headers=as_("instructor-token"))).text
-    left = dict(re.findall(r'aria-label="Tuesday 2 June, (\d\d:00): (\d+) left', page))
-    assert [left[at] for at in ("08:00", "09:00", "10:00", "11:00")] == ["7", "0", "0", "7"]
+    free_by_time = dict(re.findall(r'aria-label="Tuesday 2 June, (\d\d:00): (\d+) left', page))
+    assert [free_by_time[at] for at in ("08:00", "09:00", "10:00", "11:00")] == ["7", "0", "0", "7"]
     assert "left to reserve" not in (await client.get(week, headers=as_("bob-token"))).text
 
 
@@ -95,16 +95,16 @@ def at(day: int, hour: int) -> float:
     return dt.datetime(2026, 6, day, hour, tzinfo=dt.UTC).timestamp()
 
 
-def drawn(*found: ReservationView, zone: str = BERLIN, now: float = at(1, 6)) -> Week:
-    return draw_week(found, MONDAY, zone, now)
+def week_of(*reservations: ReservationView, zone: str = BERLIN, now: float = at(1, 6)) -> Week:
+    return draw_week(reservations, MONDAY, zone, now)
 
 
 def blocks(of: Week, day: int) -> list[Block]:
     return list(of.days[day].blocks)
 
 
-def class_(number: int = 1, **more: object) -> ReservationView:
-    return reservation_view(number, date=dt.date(2026, 5, 1), **more)
+def class_(number: int = 1, **fields: object) -> ReservationView:
+    return reservation_view(number, date=dt.date(2026, 5, 1), **fields)
 
 
 LATE, NIGHT = class_(from_time="16:30", to_time="18:00"), "23:30–01:00"
@@ -121,29 +121,31 @@ DRAWN = {
 }
 
 
-@pytest.mark.parametrize(("one", "monday", "zone", "hours", "found"), DRAWN.values(), ids=DRAWN)
+@pytest.mark.parametrize(
+    ("reservation", "monday", "zone", "hours", "places"), DRAWN.values(), ids=DRAWN
+)
 def test_a_class_lies_at_its_time(
-    one: ReservationView, monday: dt.date, zone: str, hours: object, found: list[object]
+    reservation: ReservationView, monday: dt.date, zone: str, hours: object, places: list[object]
 ) -> None:
     """By the clock that is shown, with the hours: day, first quarter, how many, and when it is."""
-    of = draw_week([one], monday, zone, at(1, 6))
-    there = [(n, b.first, b.quarters, b.times) for n in range(7) for b in blocks(of, n)]
-    assert ((of.from_hour, of.to_hour), there) == (hours, found)
+    of = draw_week([reservation], monday, zone, at(1, 6))
+    drawn_blocks = [(n, b.first, b.quarters, b.times) for n in range(7) for b in blocks(of, n)]
+    assert ((of.from_hour, of.to_hour), drawn_blocks) == (hours, places)
 
 
 def test_overlapping_classes_lie_side_by_side() -> None:
     """The third below the first, where that is free again; the picture stays as wide."""
-    found = drawn(
+    drawn_week = week_of(
         class_(1),
         class_(2, from_time="11:00", to_time="14:00"),
         class_(3, from_time="12:00", to_time="13:00"),
     )
-    lanes = {block.reservation.id: block.lane for block in blocks(found, 1)}
+    lanes = {block.reservation.id: block.lane for block in blocks(drawn_week, 1)}
     assert lanes == {1: 0, 2: 1, 3: 0}
-    assert (found.days[1].lanes, found.days[0].lanes) == (2, 1)
-    found = drawn(*(class_(number) for number in range(40)))
-    assert (len(blocks(found, 1)), found.days[1].lanes) == (40, 12)
-    assert max(block.lane for block in blocks(found, 1)) == 11
+    assert (drawn_week.days[1].lanes, drawn_week.days[0].lanes) == (2, 1)
+    drawn_week = week_of(*(class_(number) for number in range(40)))
+    assert (len(blocks(drawn_week, 1)), drawn_week.days[1].lanes) == (40, 12)
+    assert max(block.lane for block in blocks(drawn_week, 1)) == 11
 
 
 @pytest.mark.parametrize(
@@ -152,14 +154,16 @@ def test_overlapping_classes_lie_side_by_side() -> None:
 )
 def test_the_state_is_of_that_time(now: float, state: ReservationState) -> None:
     """What it does now stands at the time in force; a time that is past is over."""
-    one = class_(state=ReservationState.RESERVED, starts_at=at(2, 8))
+    reserved = class_(state=ReservationState.RESERVED, starts_at=at(2, 8))
     later = class_(state=ReservationState.PLANNED, starts_at=at(9, 8))
-    (block,) = blocks(drawn(one if state is ReservationState.RESERVED else later, now=now), 1)
+    (block,) = blocks(
+        week_of(reserved if state is ReservationState.RESERVED else later, now=now), 1
+    )
     assert block.state is state
 
 
 def test_today_and_monday() -> None:
     """The day that it is, by the drawn clock; a Sunday belongs to the week before it ends."""
-    found = drawn(now=at(2, 23))
-    assert [day.is_today for day in found.days].index(True) == 2
+    drawn_week = week_of(now=at(2, 23))
+    assert [day.is_today for day in drawn_week.days].index(True) == 2
     assert monday_of(dt.date(2026, 6, 7)) == MONDAY

@@ -81,11 +81,11 @@ MAY = {  #           spawner admin instructor assistant student
 @pytest.mark.parametrize(("right", "answers"), MAY.items())
 def test_what_each_role_may(right: str, answers: tuple[str, ...]) -> None:
     """Over what is of the own course, of another, of none, and over what is one's own."""
-    found = []
+    results = []
     for principal in ASKERS.values():
-        things = [(course, principal.name if user == "self" else user) for course, user in THINGS]
-        found.append("".join("ny"[principal.may(right, *thing)] for thing in things))
-    assert tuple(found) == answers
+        objects = [(course, principal.name if user == "self" else user) for course, user in THINGS]
+        results.append("".join("ny"[principal.may(right, *subject)] for subject in objects))
+    assert tuple(results) == answers
 
 
 def test_every_right_is_in_every_table() -> None:
@@ -191,14 +191,14 @@ def test_a_scope_of_all_courses_reaches_none_that_is_not_there() -> None:
 # -- routes --------------------------------------------------------------------------------------
 
 
-def declared(route: APIRoute) -> list[Needs | DrawnPage | Open]:
+def rights_of(route: APIRoute) -> list[Needs | DrawnPage | Open]:
     """What a route says of the right it needs."""
-    calls = [route.endpoint, *(one.call for one in _all(route.dependant))]
+    calls = [route.endpoint, *(dependant.call for dependant in _all(route.dependant))]
     return [call for call in calls if isinstance(call, Needs | DrawnPage | Open)]
 
 
 def _all(dependant: Dependant) -> list[Dependant]:
-    below = chain.from_iterable(_all(one) for one in dependant.dependencies)
+    below = chain.from_iterable(_all(dependency) for dependency in dependant.dependencies)
     return [*dependant.dependencies, *below]
 
 
@@ -222,10 +222,10 @@ def test_every_route_names_its_right(client: httpx.AsyncClient) -> None:
     Without signing in there is health, what Prometheus reads, and the way back from the hub.
     The application describes itself, refusals included.
     """
-    found = {(*route.methods, route.path): declared(route) for route in routes(client)}
-    assert len(found) > 20
-    assert {route: rights for route, rights in found.items() if len(rights) != 1} == {}
-    is_open = {path for (*_, path), (right,) in found.items() if isinstance(right, Open)}
+    rights_by_route = {(*route.methods, route.path): rights_of(route) for route in routes(client)}
+    assert len(rights_by_route) > 20
+    assert {route: rights for route, rights in rights_by_route.items() if len(rights) != 1} == {}
+    is_open = {path for (*_, path), (right,) in rights_by_route.items() if isinstance(right, Open)}
     assert is_open == {"/api/health", "/metrics", "/oauth_callback", "/static/steps.css"}
     paths = client._transport.app.openapi()["paths"]  # type: ignore[attr-defined]
     assert "409" in paths["/services/pool/api/tickets"]["post"]["responses"]
@@ -250,7 +250,7 @@ WHOLE = snapshot(
 )
 
 
-def seen_by(principal: Principal) -> PoolSnapshot:
+def snapshot_for(principal: Principal) -> PoolSnapshot:
     return visible_snapshot(WHOLE, principal)
 
 
@@ -263,27 +263,27 @@ def test_what_is_seen_of_ones_own_and_of_others(principal: Principal) -> None:
     """Names, servers and UUIDs of what is of the own course, or one's own; of all else profile,
     place, state and how long yet, and a place in line, with nothing that names anybody.
     """
-    seen = seen_by(principal)
-    assert (slices(seen)[0], seen.waiting[0]) == (slices(WHOLE)[0], WHOLE.waiting[0])
-    other, waiting = slices(seen)[1], seen.waiting[1]
+    snapshot = snapshot_for(principal)
+    assert (slices(snapshot)[0], snapshot.waiting[0]) == (slices(WHOLE)[0], WHOLE.waiting[0])
+    other, waiting = slices(snapshot)[1], snapshot.waiting[1]
     assert (other.profile, other.start, other.size, other.state) == ("1g.5gb", 1, 1, "leased")
     assert (waiting.position, waiting.shape, waiting.course) == (2, "1g.5gb", "")
     assert (other.user, other.server, other.course, other.uuid, waiting.user) == (None,) * 5
     for secret in SECRETS:
-        assert secret not in seen.model_dump_json()
+        assert secret not in snapshot.model_dump_json()
 
 
 def test_only_staff_see_why_a_slice_is_quarantined() -> None:
     """It is nobody's, and what is wrong concerns who runs the class; admins and spawner see all."""
-    assert slices(seen_by(ILSE))[2].reason == "destroy failed 8 times"
-    assert slices(seen_by(ALICE))[2].reason == ""
-    assert seen_by(ROOT) == seen_by(SPAWNER) == WHOLE
+    assert slices(snapshot_for(ILSE))[2].reason == "destroy failed 8 times"
+    assert slices(snapshot_for(ALICE))[2].reason == ""
+    assert snapshot_for(ROOT) == snapshot_for(SPAWNER) == WHOLE
 
 
 def test_who_reserved_is_for_the_courses_staff() -> None:
     """Everybody sees that a place is reserved; by whom and what for, the course's staff."""
-    one = reservation_view(1, course="ml")
-    assert visible_reservation(one, TIMO) == one
+    reservation = reservation_view(1, course="ml")
+    assert visible_reservation(reservation, TIMO) == reservation
     other = visible_reservation(reservation_view(1, course="vision"), ILSE)
     assert (other.course, other.count, other.made_by, other.message) == ("vision", 7, None, "")
 
@@ -295,7 +295,7 @@ async def test_lists_hold_what_one_may_see(client: httpx.AsyncClient, world: Wor
 
     async def users(token: str, query: str = "") -> list[str]:
         answer = await client.get(f"/api/leases{query}", headers=as_(token))
-        return [one["user"] for one in answer.json()]
+        return [lease["user"] for lease in answer.json()]
 
     assert await users("instructor-token") == ["alice", "bob", "alice", "ilse"]
     assert await users("vision-token") == ["victor", "ilse"]
@@ -305,15 +305,15 @@ async def test_lists_hold_what_one_may_see(client: httpx.AsyncClient, world: Wor
 
 
 @pytest.mark.parametrize(
-    ("token", "user", "seen"),
+    ("token", "user", "expected"),
     [("alice-token", None, ["ml", "everyone"]), ("instructor-token", "alice", ["ml"])],
 )
 async def test_offers_are_of_the_own_courses(
-    client: httpx.AsyncClient, token: str, user: str | None, seen: list[str]
+    client: httpx.AsyncClient, token: str, user: str | None, expected: list[str]
 ) -> None:
     """A person asks about their courses and the default one; an instructor about a student's
     quotas in the own course, and in no other.
     """
     query = {"course": ["ml", "vision", "everyone"]} | ({"user": user} if user else {})
     answer = await client.get("/api/offers", params=query, headers=as_(token))
-    assert [course["course"] for course in answer.json()["courses"]] == seen
+    assert [course["course"] for course in answer.json()["courses"]] == expected

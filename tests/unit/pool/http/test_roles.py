@@ -17,7 +17,7 @@ from miglab_pool.http.errors import LONGEST_BODY
 from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.pool import Pool
 
-from .conftest import as_, foreign_slice, free_slice, queued, visiting
+from .conftest import as_, enqueue, foreign_slice, free_slice, visiting
 from .fakes import SECRET
 from .full_lab import apps
 from .test_rights import routes
@@ -187,14 +187,14 @@ def roles_lab(furnished: World, tmp_path_factory: pytest.TempPathFactory) -> Rol
     staff, lease = world.pool.staff, world.pool.leases.find(1)
     aside, drained = (world.run(user).slices[0].slice_id for user in ("dave", "erin"))
     staff.drain(drained, "Dust.", "person:root")
-    for held in world.pool.leases.live("dave"):
-        world.end(held)
+    for lease_of_dave in world.pool.leases.live("dave"):
+        world.end(lease_of_dave)
     aside = free_slice(world)
     staff.quarantine(aside, "Dust.", "person:root")
     world.end(world.run("carol"))
     ids = {
         "foreign": foreign_slice(world), "aside": aside, "drained": drained,
-        "free": free_slice(world), "ticket": queued(world).id, "gpu": world.driver.uuids[0],
+        "free": free_slice(world), "ticket": enqueue(world).id, "gpu": world.driver.uuids[0],
         "generation": lease.generation, "holder": f'"{lease.holder}"',
     }  # fmt: skip
     staff.send(NOTE, "person:ina")
@@ -214,49 +214,49 @@ async def test_every_route_and_role(
     """
     method, path, body, statuses = route
     path, body = roles_lab.filled(path), json.loads(roles_lab.filled(json.dumps(body)))
-    found, (world, client) = {}, roles_lab.opened(tmp_path / "first")
-    for who, token in ASKERS.items():
+    status_by_role, (world, client) = {}, roles_lab.opened(tmp_path / "first")
+    for role, token in ASKERS.items():
         before = world.pool.version
         answer = await client.request(method, path, json=body, headers=as_(token) if token else {})
-        found[who] = answer.status_code
+        status_by_role[role] = answer.status_code
         if answer.status_code >= 400 and "/api/" in path:
             assert answer.json().keys() == {"reason", "message"}
         if answer.status_code in (401, 403, 404):
             assert world.pool.version == before
         elif method != "GET":
             world.close()
-            world, client = roles_lab.opened(tmp_path / who)
+            world, client = roles_lab.opened(tmp_path / role)
     world.close()
-    assert found == dict(zip(ASKERS, map(int, statuses.split()), strict=True))
+    assert status_by_role == dict(zip(ASKERS, map(int, statuses.split()), strict=True))
 
 
 async def test_what_one_may_not_see_does_not_exist(roles_lab: RolesLab, tmp_path: Path) -> None:
     """The answer to somebody else's lease is the one to a lease that never was."""
     world, client = roles_lab.opened(tmp_path / "first")
-    said = []
+    answers = []
     for number in ("1", "999"):
         path = f"/api/leases/{number}/extend"
         answer = await client.post(path, json={"by_s": 60}, headers=as_("bob-token"))
-        said.append((answer.status_code, answer.text.replace(number, "N")))
+        answers.append((answer.status_code, answer.text.replace(number, "N")))
     world.close()
-    assert said[0] == said[1] and said[0][0] == 404
+    assert answers[0] == answers[1] and answers[0][0] == 404
 
 
 @pytest.mark.parametrize("token", ["", "alice-token"])
 async def test_an_endless_request_is_not_read(client: httpx.AsyncClient, token: str) -> None:
     """The service stops reading long before memory does, whoever sends, and says so."""
-    sent = 0
+    sent_bytes = 0
 
     async def body() -> AsyncIterator[bytes]:
-        nonlocal sent
-        while sent < 100 * LONGEST_BODY:
-            sent += 4096
+        nonlocal sent_bytes
+        while sent_bytes < 100 * LONGEST_BODY:
+            sent_bytes += 4096
             yield b" " * 4096
 
     headers = {"Content-Type": "application/json", **(as_(token) if token else {})}
     answer = await client.post("/api/leases/1/release", content=body(), headers=headers)
     assert (answer.status_code, answer.json()["reason"]) == (413, "bad-input")
-    assert sent <= LONGEST_BODY + 4096
+    assert sent_bytes <= LONGEST_BODY + 4096
 
 
 STREAMS = {"/api/events", "/live"}  # they never end; who sees what in them: test_live.py
@@ -264,12 +264,12 @@ STREAMS = {"/api/events", "/live"}  # they never end; who sees what in them: tes
 
 def test_the_table_names_every_route(client: httpx.AsyncClient) -> None:
     """A route that is added, page or API, must be added to the table too."""
-    asked = [(method, path.split("?")[0]) for method, path, *_ in ROUTES]
+    table_routes = [(method, path.split("?")[0]) for method, path, *_ in ROUTES]
     missing = {
         (method, route.path)
         for route in routes(client)
         for method in route.methods
-        if not any(m == method and route.path_regex.match(path) for m, path in asked)
+        if not any(m == method and route.path_regex.match(path) for m, path in table_routes)
     }
     assert missing == {("GET", path) for path in STREAMS | {"/metrics"}}
 
@@ -310,7 +310,7 @@ UNREADABLE: list[tuple[str, str, object]] = [
     *(("GET", f"audit?{query}", None) for query in AUDITS),
     *(("GET", f"usage?{query}", None) for query in PERIODS),
     *(("GET", f"tickets/1?wait_s={wait_s}", None) for wait_s in ("-1", "31", "nan", "inf", "soon")),
-    *(("POST", "reservations", RESERVATION | more) for more in RESERVATIONS),
+    *(("POST", "reservations", RESERVATION | fields) for fields in RESERVATIONS),
     *(("POST", "gpus/GPU-0/drain", body) for body in DRAINS),
     *(("POST", "leases/1/reclaim", WHY | {"warning_s": seconds}) for seconds in (-1, 3601)),
     ("POST", "messages", {"text": "Hi."}),
@@ -363,19 +363,19 @@ async def test_health_names_nobody(
         "is_disk_full": False, "disks_low": [],
     }  # fmt: skip
 
-    async def said() -> object:
+    async def ask_health() -> object:
         return (await client.get("/api/health")).json()
 
-    assert await said() == well
+    assert await ask_health() == well
     runner._failing.add("turn")
-    assert await said() == well | {"ok": False, "failing": ["turn"]}
+    assert await ask_health() == well | {"ok": False, "failing": ["turn"]}
     runner._failing.clear()
     runner.is_reconciled = False
-    assert await said() == well | {"ok": False, "is_reconciled": False}
+    assert await ask_health() == well | {"ok": False, "is_reconciled": False}
     runner.is_reconciled = True
     world.machine.break_gpu(Break.LOST)
     world.pool.reconcile()
-    assert await said() == well | {"ok": False, "gpus_troubled": 1}
+    assert await ask_health() == well | {"ok": False, "gpus_troubled": 1}
     world.machine.break_gpu(Break.OK)
 
 

@@ -46,7 +46,7 @@ many = settings(
 )
 
 
-def described(app: FastAPI) -> Any:
+def schema_of(app: FastAPI) -> Any:
     """What an application says of itself; the calls go to the one over the real pool."""
     return schemathesis.openapi.from_dict(app.openapi())
 
@@ -60,7 +60,7 @@ def ids_that_exist(_context: object, values: dict[str, Any] | None) -> dict[str,
 
 
 NO_POOL = SimpleNamespace(version=0)  # what is described needs none
-of_staff, of_students = (described(app) for app in apps(NO_POOL))  # type: ignore[arg-type]
+of_staff, of_students = (schema_of(app) for app in apps(NO_POOL))  # type: ignore[arg-type]
 of_staff.hook("map_path_parameters")(ids_that_exist)
 
 

@@ -12,7 +12,7 @@ from miglab_api.staff import MessageRequest
 from miglab_api.usage import BOM
 from miglab_pool.http.pool_runner import PoolRunner
 
-from .conftest import acts, as_, foreign_slice, free_slice, queued
+from .conftest import actions_taken, as_, enqueue, foreign_slice, free_slice
 from .test_layout import of_course
 
 ILSE, TIMO, VERA = as_("instructor-token"), as_("assistant-token"), as_("vision-token")
@@ -26,23 +26,25 @@ async def test_a_gpu_of_a_course(world: World, gpu: str, kind: str) -> None:
 
     Who still runs there from before it was the course's stays another course's secret.
     """
-    held = world.run("victor", course="vision").slices[0].slice_id
-    thing, found = gpu if kind == "gpu" else held, []
+    leased_id = world.run("victor", course="vision").slices[0].slice_id
+    target, statuses = gpu if kind == "gpu" else leased_id, []
     async with of_course(world, "ml") as client:
-        for who in (TIMO, VERA, ALICE, ILSE, ROOT):
+        for principal in (TIMO, VERA, ALICE, ILSE, ROOT):
             for act in ("drain", "undrain"):
-                answer = await client.post(f"/api/{kind}s/{thing}/{act}", json=WHY, headers=who)
-                found.append(answer.status_code)
+                answer = await client.post(
+                    f"/api/{kind}s/{target}/{act}", json=WHY, headers=principal
+                )
+                statuses.append(answer.status_code)
                 is_told = "victor" in answer.text or '"vision"' in answer.text
-                assert who is ROOT or not is_told
-    assert found == [403, 403] * 3 + [200, 200] * 2
-    assert [(act, by) for act, _, by, _ in reversed(acts(world))] == [
-        (act, by) for by in ("person:ilse", "person:root") for act in ("drain", "undrain")
+                assert principal is ROOT or not is_told
+    assert statuses == [403, 403] * 3 + [200, 200] * 2
+    assert [(act, actor) for act, _, actor, _ in reversed(actions_taken(world))] == [
+        (act, actor) for actor in ("person:ilse", "person:root") for act in ("drain", "undrain")
     ]
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "seen", "act"),
+    ("method", "path", "state", "act"),
     [
         ("POST", "gpus/{gpu}/drain", "ok", "drain"),
         ("POST", "slices/1/drain", "leased", "drain"),
@@ -54,18 +56,18 @@ async def test_a_gpu_of_a_course(world: World, gpu: str, kind: str) -> None:
     ],
 )
 async def test_what_is_done_and_told(
-    client: httpx.AsyncClient, world: World, gpu: str, method: str, path: str, seen: str, act: str
+    client: httpx.AsyncClient, world: World, gpu: str, method: str, path: str, state: str, act: str
 ) -> None:
     """Who, what and why are in the audit; the second, who saw the same, is told by whom and why."""
-    things = {"gpu": gpu, "free": free_slice(world), "foreign": foreign_slice(world)}
-    path = "/api/" + path.format(**things, ticket=queued(world).id)
-    body = WHY | {"expected": seen} | ({"by_s": 60} if act == "extend" else {})
+    targets = {"gpu": gpu, "free": free_slice(world), "foreign": foreign_slice(world)}
+    path = "/api/" + path.format(**targets, ticket=enqueue(world).id)
+    body = WHY | {"expected": state} | ({"by_s": 60} if act == "extend" else {})
     wrong = await client.request(method, path, json=body | {"expected": "odd"}, headers=ROOT)
     assert (wrong.status_code, wrong.json()["reason"]) == (409, "changed-meanwhile")
     answer = await client.request(method, path, json=body, headers=ROOT)
     assert answer.status_code == 200, answer.text
     target = path.split("/")[3]
-    assert acts(world) == [(act, target, "person:root", WHY["reason"])]
+    assert actions_taken(world) == [(act, target, "person:root", WHY["reason"])]
     if act != "extend":
         second = await client.request(method, path, json=body, headers=as_("staff-token"))
         assert second.status_code in (403, 409)
@@ -76,11 +78,11 @@ async def test_what_is_done_and_told(
 
 async def test_a_holder_extends_as_a_holder(client: httpx.AsyncClient, world: World) -> None:
     """One's own lease within what holders may, and counted; staff's extension is not."""
-    left = [world.pool.leases.find(1).extensions_left]
+    remaining = [world.pool.leases.find(1).extensions_left]
     for headers in (ALICE, TIMO):
         await client.post("/api/leases/1/extend", json={"by_s": 60}, headers=headers)
-        left.append(world.pool.leases.find(1).extensions_left)
-    assert left == [3, 2, 2]
+        remaining.append(world.pool.leases.find(1).extensions_left)
+    assert remaining == [3, 2, 2]
 
 
 async def test_what_is_taken_back_at_once_is_counted(
@@ -117,19 +119,19 @@ async def test_whom_one_may_tell(
     client: httpx.AsyncClient, world: World, principal: dict[str, str], may: set[str]
 ) -> None:
     """One's courses, and whoever has or waits for a slice in them; everybody is the admin's."""
-    queued(world, "wanda")
-    told = set()
+    enqueue(world, "wanda")
+    reached = set()
     for name, to in TO.items():
         body = {"text": "Come to room 2.", **to}
         answer = await client.post("/api/messages", json=body, headers=principal)
         assert answer.status_code in (201, 403)
         if answer.status_code == 201:
-            told.add(name)
-    assert told == may
+            reached.add(name)
+    assert reached == may
 
 
 @pytest.mark.parametrize(
-    ("principal", "seen", "ended"),
+    ("principal", "listed_ids", "ended"),
     [
         (ROOT, [4, 3, 2, 1], [1, 2, 3, 4]),
         (ILSE, [4, 2, 1], [1, 2]),
@@ -140,25 +142,25 @@ async def test_whose_messages_one_sees_and_ends(
     client: httpx.AsyncClient,
     world: World,
     principal: dict[str, str],
-    seen: list[int],
+    listed_ids: list[int],
     ended: object,
 ) -> None:
     """One's own and one's courses'; those for all are seen by all staff, and an admin's to end."""
-    for by, to in (
+    for sender, to in (
         ("ilse", {"to_user": "alice"}),
         ("timo", {"to_course": "ml"}),
         ("root", {"to_course": "vision"}),
         ("root", {"all": True}),
     ):
-        world.pool.staff.send(MessageRequest(text="Room 2.", **to), f"person:{by}")  # type: ignore[arg-type]
+        world.pool.staff.send(MessageRequest(text="Room 2.", **to), f"person:{sender}")  # type: ignore[arg-type]
     listed = (await client.get("/api/messages", headers=principal)).json()
-    assert [one["id"] for one in listed] == seen
-    done = [
+    assert [message["id"] for message in listed] == listed_ids
+    deleted = [
         number
         for number in (1, 2, 3, 4)
         if (await client.delete(f"/api/messages/{number}", headers=principal)).status_code == 200
     ]
-    assert done == ended
+    assert deleted == ended
 
 
 # -- the audit ------------------------------------------------------------------------------------
@@ -186,12 +188,12 @@ async def test_one_reads_of_ones_courses(
     world.pool.staff.reclaim(world.run("victor", course="vision").id, "Exam.", "person:vera", 60.0)
     world.pool.staff.pause("Repairs.", "person:root")
     answer = await client.get(f"/api/audit{query}", headers=principal)
-    assert {one["course"] for one in answer.json()} == courses
+    assert {audit_entry["course"] for audit_entry in answer.json()} == courses
 
 
 async def test_the_audit_as_a_sheet(client: httpx.AsyncClient, world: World) -> None:
     """A file to keep: when in words, and no reason that a spreadsheet would run."""
-    world.pool.staff.put_in_front(queued(world).id, '=HYPERLINK("x")\nnow', "person:ilse")
+    world.pool.staff.put_in_front(enqueue(world).id, '=HYPERLINK("x")\nnow', "person:ilse")
     before = world.ledger.history("ticket")[0]["id"] + 1
     world.pool.staff.reclaim(1, "Exam.", "person:ilse", 60.0)
     answer = await client.get(f"/api/audit?format=csv&before={before}", headers=ILSE)

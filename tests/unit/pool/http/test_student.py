@@ -116,8 +116,8 @@ async def test_signals(student: httpx.AsyncClient, board: SignalBoard, path: str
     answer = await student.post(f"/api/{path}/signals", json=SAID, headers=as_("alice-lab2"))
     lease = answer.json() if path == "lease" else answer.json()["lease"]
     assert (answer.status_code, lease["id"]) == (200, 3)
-    known = board.known(3)
-    assert known is not None and known.busy is True and known.unsaved == 2
+    signals = board.known(3)
+    assert signals is not None and signals.busy is True and signals.unsaved == 2
     assert board.known(1) is None
 
 
@@ -141,8 +141,8 @@ async def test_absurd_signals(
 ) -> None:
     """Negative ages, endless ones and unknown keys are refused by name, and nothing is kept."""
     headers = as_("alice-server") | {"Content-Type": "application/json"}
-    sent = json.dumps(absurd)
-    answer = await student.post("/api/lease/signals", content=sent, headers=headers)
+    body = json.dumps(absurd)
+    answer = await student.post("/api/lease/signals", content=body, headers=headers)
     assert (answer.status_code, answer.json()["reason"]) == (422, "bad-input")
     assert next(iter(absurd)) in answer.json()["message"]
     assert len(board) == 0
@@ -189,13 +189,13 @@ async def test_a_server_without_a_slice(
     note = MessageRequest(text="<b>Hi</b>", to_course="everyone")
     world.pool.staff.send(note, "person:ina")
     world.pass_time(9.0)
-    own, other = as_("alice-server"), as_("alice-lab2")
-    said = (await student.post("/api/server/signals", json=SAID, headers=own)).json()
-    assert (said["lease"], said["ticket"]["position"], len(board)) == (None, 1, 0)
-    assert said["messages"][0]["text"] == "<b>Hi</b>"
+    of_server, other = as_("alice-server"), as_("alice-lab2")
+    server_status = (await student.post("/api/server/signals", json=SAID, headers=of_server)).json()
+    assert (server_status["lease"], server_status["ticket"]["position"], len(board)) == (None, 1, 0)
+    assert server_status["messages"][0]["text"] == "<b>Hi</b>"
     assert world.ledger.state.tickets[ticket].attended_at == world.at
     assert (await student.get("/api/server", headers=other)).json()["ticket"] is None
-    for headers, status in ((other, 404), (own, 200), (own, 404)):
+    for headers, status in ((other, 404), (of_server, 200), (of_server, 404)):
         answer = await student.post("/api/ticket/cancel", headers=headers)
         assert answer.status_code == status
     assert answer.json()["reason"] == "unknown-ticket"
@@ -203,7 +203,7 @@ async def test_a_server_without_a_slice(
     assert (step["to_state"], step["by"]) == ("cancelled", "server:alice/")
     again = world.ask("alice", "7g.40gb").id
     world.pool.tickets.cancel(again, "alice")
-    for headers, status in ((other, 404), (own, 200)):
+    for headers, status in ((other, 404), (of_server, 200)):
         answer = await student.post("/api/ticket/requeue", json={"ticket": again}, headers=headers)
         assert answer.status_code == status
     assert (answer.json()["id"], answer.json()["shape"]) == (again + 1, "7g.40gb")
@@ -235,17 +235,17 @@ async def test_who_has_left_the_course_leaves_its_queue(
     monkeypatch.setitem(OWNERS, "alice-server", {**server, "groups": ["ml"]})
     world.end(world.pool.leases.find(1))
     ticket = world.ask("alice", course="ml")
-    asked = {"headers": as_("alice-server"), "params": {"known": ticket.id}}
-    assert (await student.get("/api/server", **asked)).json()["ticket"]["id"] == ticket.id
+    request = {"headers": as_("alice-server"), "params": {"known": ticket.id}}
+    assert (await student.get("/api/server", **request)).json()["ticket"]["id"] == ticket.id
     monkeypatch.setitem(OWNERS, "alice-server", {**server, "groups": ["vision"]})
-    told = (await student.get("/api/server", **asked)).json()["ticket"]
-    assert (told["state"], told["reason"]) == ("cancelled", "not-in-course")
-    assert "no longer in the course ml" in told["message"]
-    kept = world.pool.leases.find(3)
+    ended_ticket = (await student.get("/api/server", **request)).json()["ticket"]
+    assert (ended_ticket["state"], ended_ticket["reason"]) == ("cancelled", "not-in-course")
+    assert "no longer in the course ml" in ended_ticket["message"]
+    lease = world.pool.leases.find(3)
     lab2 = OWNERS["alice-lab2"]
     monkeypatch.setitem(OWNERS, "alice-lab2", {**lab2, "groups": ["vision"]})
-    told = (await student.get("/api/server", headers=as_("alice-lab2"))).json()["lease"]
-    assert (told["id"], told["state"]) == (kept.id, kept.state)
+    ended_ticket = (await student.get("/api/server", headers=as_("alice-lab2"))).json()["lease"]
+    assert (ended_ticket["id"], ended_ticket["state"]) == (lease.id, lease.state)
 
 
 async def test_a_renamed_user_is_the_same(
@@ -261,15 +261,15 @@ async def test_a_renamed_user_is_the_same(
     owner = {**OWNERS["alice-server"], "miglab_user_id": "7t1"}
     monkeypatch.setitem(OWNERS, "alice-server", owner)
     assert (await student.get("/api/lease", headers=as_("alice-server"))).json()["id"] == 1
-    world.pool.people.tell("7t1", "liddell")
-    own = await student.get("/api/lease", headers=as_("alice-server"))
-    assert (own.json()["id"], own.json()["user"]) == (1, "liddell")
+    world.pool.people.rename_user("7t1", "liddell")
+    lease = await student.get("/api/lease", headers=as_("alice-server"))
+    assert (lease.json()["id"], lease.json()["user"]) == (1, "liddell")
     new_name = {"name": "liddell", "scopes": ["custom:miglab:lease!server=liddell/"]}
     monkeypatch.setitem(OWNERS, "alice-server", {**owner, **new_name})
     assert (await student.get("/api/lease", headers=as_("alice-server"))).json()["id"] == 1
-    another = {**OWNERS["alice-token"], "miglab_user_id": "8t2"}
-    monkeypatch.setitem(OWNERS, "alice-token", another)
+    other_owner = {**OWNERS["alice-token"], "miglab_user_id": "8t2"}
+    monkeypatch.setitem(OWNERS, "alice-token", other_owner)
     assert (await client.get("/api/leases", headers=as_("alice-token"))).json() == []
-    monkeypatch.setitem(OWNERS, "alice-token", {**another, "miglab_user_id": "7t1"})
-    seen = (await client.get("/api/leases", headers=as_("alice-token"))).json()
-    assert [one["id"] for one in seen] == [1, 3]
+    monkeypatch.setitem(OWNERS, "alice-token", {**other_owner, "miglab_user_id": "7t1"})
+    leases = (await client.get("/api/leases", headers=as_("alice-token"))).json()
+    assert [lease["id"] for lease in leases] == [1, 3]

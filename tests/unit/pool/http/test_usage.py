@@ -15,19 +15,19 @@ from hypothesis import strategies as st
 from tests.refusals import because
 from tests.unit.pool.conftest import World
 
-from miglab_api.usage import BOM, FIGURES, FORMULA, GroupBy, UsageRow, as_csv, harmless
+from miglab_api.usage import BOM, FIGURES, FORMULA, GroupBy, UsageRow, escape_formula, to_csv
 from miglab_pool.pool import Pool
 from miglab_pool.refused import Refused
-from miglab_pool.usage.page import FLOOR, OTHERS, TOP, bars, percent, say, scale, weeks
+from miglab_pool.usage.page import FLOOR, OTHERS, TOP, bars, hours_in_words, percent, scale, weeks
 from miglab_pool.usage.report import (
     LONGEST_DAYS,
     BadPeriod,
     Event,
     Facts,
-    Held,
-    Who,
+    LeaseUse,
+    Requester,
+    build_report,
     days,
-    make,
     midnight,
     period_of,
 )
@@ -41,13 +41,13 @@ AT = midnight(DAY, UTC)
 QUERY = "since=2026-11-02&until=2026-11-08"
 
 
-def used(*people: Who) -> Facts:
+def facts_of(*people: Requester) -> Facts:
     """An hour of each, after a wait of a minute; the first was refused something before."""
-    held = tuple(
-        Held(number, who, 1, AT + 60, 60.0, AT + 3600, AT + 7200)
-        for number, who in enumerate(people, 1)
+    leases = tuple(
+        LeaseUse(number, person, 1, AT + 60, 60.0, AT + 3600, AT + 7200)
+        for number, person in enumerate(people, 1)
     )
-    return Facts(held=held, refusals=(Event(people[0], AT),))
+    return Facts(lease_uses=leases, refusals=(Event(people[0], AT),))
 
 
 @pytest.fixture
@@ -73,17 +73,17 @@ async def test_a_report(client: httpx.AsyncClient) -> None:
 
     As a file to keep in UTF-8 that spreadsheets recognise; what is unknown is empty.
     """
-    found = (await client.get(f"/api/usage?{QUERY}", headers=as_("admin-token"))).json()
-    assert (found["since"], found["until"], found["by"]) == ("2026-11-02", "2026-11-08", "course")
-    assert [(row["key"], round(row["slice_hours"], 2)) for row in found["rows"]] == [
+    usage = (await client.get(f"/api/usage?{QUERY}", headers=as_("admin-token"))).json()
+    assert (usage["since"], usage["until"], usage["by"]) == ("2026-11-02", "2026-11-08", "course")
+    assert [(row["key"], round(row["slice_hours"], 2)) for row in usage["rows"]] == [
         ("vision", 2.0),
         ("ml", 1.0),
     ]
-    assert found["rows"][1] | {"slice_hours": 1.0} == {
+    assert usage["rows"][1] | {"slice_hours": 1.0} == {
         "key": "ml", "slice_hours": 1.0, "leases": 1, "wait_p50_s": 0.0, "wait_p95_s": 0.0,
         "idle_share": None, "known_share": 0.0, "reclaims": 0, "refusals": 1,
     }  # fmt: skip
-    total = found["total"]
+    total = usage["total"]
     assert (total["slice_hours"], total["leases"]) == (pytest.approx(3.0, abs=0.01), 2)
     sheet = await client.get(f"/api/usage?{QUERY}&format=csv", headers=as_("admin-token"))
     assert sheet.headers["content-type"] == "text/csv; charset=utf-8"
@@ -113,19 +113,21 @@ async def test_only_of_the_own_courses(
 @given(st.text(" \t\n\u200b\ufeff\x00'＝=＋+-@|%x", max_size=6) | st.text())
 def test_harmless_text(text: str) -> None:
     """Never a formula, also for a reader that drops spaces; ordinary names stay as they are."""
-    told = harmless(text)
-    seen = "".join(sign for sign in told if sign.isprintable() and not sign.isspace())
-    assert unicodedata.normalize("NFKC", seen)[:1] not in FORMULA
-    assert not set("\r\n") & set(told)
+    cell = escape_formula(text)
+    visible = "".join(sign for sign in cell if sign.isprintable() and not sign.isspace())
+    assert unicodedata.normalize("NFKC", visible)[:1] not in FORMULA
+    assert not set("\r\n") & set(cell)
     if text.isalnum():
-        assert told == text
+        assert cell == text
 
 
 def test_a_name_of_many_lines_is_one_row() -> None:
     """Quotes, separators and line ends in a name break neither row nor column."""
-    who = Who('a";b,c\r\n"=1', "ml", "1g.5gb")
-    found = make(used(who), DAY, DAY, period_of(DAY, DAY, UTC, AT + 9e9), GroupBy.USER)
-    rows = list(csv.reader(io.StringIO(as_csv(found).removeprefix(BOM))))
+    person = Requester('a";b,c\r\n"=1', "ml", "1g.5gb")
+    usage = build_report(
+        facts_of(person), DAY, DAY, period_of(DAY, DAY, UTC, AT + 9e9), GroupBy.USER
+    )
+    rows = list(csv.reader(io.StringIO(to_csv(usage).removeprefix(BOM))))
     assert len(rows) == 2 and {len(row) for row in rows} == {1 + len(FIGURES)}
     assert rows[1][0] == 'a";b,c "=1'
 
@@ -164,61 +166,70 @@ SHOWN = f"/usage?since={DAY}&until={LAST}"
 SHOWN_NOW = "/usage?since=2026-06-01&until=2026-06-07"
 
 
-def held(number: int, course: str, week: int = 0, hours: float = 1.0, user: str = "ada") -> Held:
+def held_lease(
+    number: int, course: str, week: int = 0, hours: float = 1.0, user: str = "ada"
+) -> LeaseUse:
     at = AT + week * WEEK_S + 3600
-    return Held(number, Who(user, course, "1g.5gb"), 1, at, 60.0, at, at + 3600 * hours)
+    return LeaseUse(number, Requester(user, course, "1g.5gb"), 1, at, 60.0, at, at + 3600 * hours)
 
 
-def row(key: str = "ml", **more: Any) -> UsageRow:
+def row(key: str = "ml", **fields: Any) -> UsageRow:
     values = {
         "slice_hours": 10.0, "leases": 1, "wait_p50_s": 30.0, "wait_p95_s": 60.0,
         "idle_share": 0.5, "known_share": 0.8, "reclaims": 0, "refusals": 0,
     }  # fmt: skip
-    return UsageRow(key=key, **(values | more))
+    return UsageRow(key=key, **(values | fields))
 
 
 @given(st.floats(1e-3, 1e7))
-def test_a_scale_holds_what_it_measures(most: float) -> None:
+def test_a_scale_holds_what_it_measures(highest: float) -> None:
     """Few ticks at round figures, the highest no lower than the highest column."""
-    step, top = scale(most)
-    assert top >= most * (1 - 1e-6) and 1 <= round(top / step) <= 5
+    step, top = scale(highest)
+    assert top >= highest * (1 - 1e-6) and 1 <= round(top / step) <= 5
     assert f"{step:e}"[0] in "125"
 
 
 @pytest.mark.parametrize(
-    ("hours", "said"), [(0.0009, "0.0005"), (0.03, "0.03"), (0.7, "0.6"), (9, "5"), (90, "50")]
+    ("hours", "label"), [(0.0009, "0.0005"), (0.03, "0.03"), (0.7, "0.6"), (9, "5"), (90, "50")]
 )
-def test_no_two_ticks_read_the_same(hours: float, said: str) -> None:
+def test_no_two_ticks_read_the_same(hours: float, label: str) -> None:
     """However little or much was used, an axis counts upwards."""
-    words = [words for _, words in weeks(Facts(held=(held(1, "ml", hours=hours),)), PERIOD).ticks]
-    assert len(set(words)) == len(words) and said in words
+    label = [
+        label
+        for _, label in weeks(Facts(lease_uses=(held_lease(1, "ml", hours=hours),)), PERIOD).ticks
+    ]
+    assert len(set(label)) == len(label) and label in label
 
 
 def test_columns_stand_on_each_other() -> None:
     """Two courses in one week: one box on the other, together as high as the sum."""
-    drawn = weeks(Facts(held=(held(1, "ml", hours=3), held(2, "vision", hours=1))), PERIOD)
-    below, above = drawn.boxes
+    chart = weeks(
+        Facts(lease_uses=(held_lease(1, "ml", hours=3), held_lease(2, "vision", hours=1))), PERIOD
+    )
+    below, above = chart.boxes
     assert below.y + below.height == pytest.approx(FLOOR, abs=0.02)
     assert above.y + above.height == pytest.approx(below.y, abs=0.02)
     assert above.y == pytest.approx(TOP, abs=0.02)
-    assert below.words == "2026-W45, ml: 3 slice-hours"
-    assert drawn.words.startswith("From 2026-W45 to 2026-W48; most in 2026-W45, 4 slice-hours")
+    assert below.tooltip == "2026-W45, ml: 3 slice-hours"
+    assert chart.description.startswith(
+        "From 2026-W45 to 2026-W48; most in 2026-W45, 4 slice-hours"
+    )
 
 
 def test_the_fifth_course_is_among_the_others() -> None:
     """Only as many are told apart as can be; the rest is one, and nothing is left out."""
-    facts = Facts(held=tuple(held(n, f"course-{n}", hours=9 - n) for n in range(7)))
-    drawn = weeks(facts, PERIOD)
-    assert [name for _, name in drawn.legend] == [f"course-{n}" for n in range(4)] + [OTHERS]
-    assert sum(box.height for box in drawn.boxes) == pytest.approx(
+    facts = Facts(lease_uses=tuple(held_lease(n, f"course-{n}", hours=9 - n) for n in range(7)))
+    chart = weeks(facts, PERIOD)
+    assert [name for _, name in chart.legend] == [f"course-{n}" for n in range(4)] + [OTHERS]
+    assert sum(box.height for box in chart.boxes) == pytest.approx(
         (FLOOR - TOP) * sum(9 - n for n in range(7)) / scale(42)[1], abs=0.1
     )
 
 
 def test_nothing_used_draws_nothing() -> None:
     """No box, no division by zero, and it says so."""
-    drawn = weeks(Facts(), PERIOD)
-    assert drawn.boxes == () and drawn.words == "Nothing was used in any week."
+    chart = weeks(Facts(), PERIOD)
+    assert chart.boxes == () and chart.description == "Nothing was used in any week."
     assert bars([row(slice_hours=0.0, wait_p50_s=None, wait_p95_s=None, idle_share=None)])
 
 
@@ -231,13 +242,18 @@ def test_a_bar_is_worked_idle_and_not_known() -> None:
 
 
 @pytest.mark.parametrize(
-    ("share", "words"),
+    ("share", "text"),
     [(None, "not known"), (0.0, "0 %"), (0.001, "<1 %"), (0.256, "26 %"), (1.0, "100 %")],
 )
-def test_shares_in_words(share: float | None, words: str) -> None:
+def test_shares_in_words(share: float | None, text: str) -> None:
     """What is not known is no number; little is not nothing."""
-    assert percent(share) == words
-    assert (say(0.0), say(0.04), say(12.34), say(1234.5)) == ("0", "<0.1", "12.3", "1,234")
+    assert percent(share) == text
+    assert (
+        hours_in_words(0.0),
+        hours_in_words(0.04),
+        hours_in_words(12.34),
+        hours_in_words(1234.5),
+    ) == ("0", "<0.1", "12.3", "1,234")
 
 
 async def test_figures_and_their_drawing(client: httpx.AsyncClient, world: World) -> None:
@@ -271,7 +287,7 @@ async def test_a_long_list_is_cut_and_says_so(
     client: httpx.AsyncClient, pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first two hundred students; the sheet has them all."""
-    term = Facts(held=tuple(held(n, "ml", user=f"student{n}") for n in range(250)))
+    term = Facts(lease_uses=tuple(held_lease(n, "ml", user=f"student{n}") for n in range(250)))
     monkeypatch.setattr(pool, "usage_facts", lambda *_: term)
     page = (await client.get(f"{SHOWN}&by=user", headers=as_("admin-token"))).text
     assert page.count('<th scope="row">student') == 200 and "The first 200 of 250" in page

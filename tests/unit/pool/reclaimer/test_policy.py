@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from miglab_api.leases import WarningKind
-from miglab_hub.service.process import rules_of
+from miglab_hub.service.process import access_rules
 from miglab_hub.settings.lab_toml import Settings
 from miglab_pool.reclaim.activity import HOLDING_MIB, NEVER, Activity, Known, Reading, judge
 from miglab_pool.reclaim.policy import (
@@ -37,41 +37,41 @@ SIMULATED = replace(EMPTY, free_for_s=20_000, is_the_holders=False)  # says noth
 RANK = {Decision.KEEP: 0, Decision.WARN: 1, Decision.RECLAIM: 2}
 
 
-def idle(quiet_s: float, **more: float | None) -> Known:
+def idle(quiet_s: float, **fields: float | None) -> Known:
     """A server on which nothing has happened for so long, reported a moment ago."""
     values = {
         "age_s": 5.0, "busy": False, "kernels": 1, "execution_age_s": quiet_s, "terminals": 0,
         "terminal_age_s": NEVER, "browsers": 0, "browser_age_s": quiet_s, "unsaved": 0,
         "cpu_pct": 0.5, "cpu_age_s": NEVER,
     }  # fmt: skip
-    return Known(**{**values, **more})  # type: ignore[arg-type]
+    return Known(**{**values, **fields})  # type: ignore[arg-type]
 
 
-def warned(kind: WarningKind, in_s: float) -> LeaseFacts:
+def warned_facts(kind: WarningKind, in_s: float) -> LeaseFacts:
     return replace(HELD, warning=kind, reclaim_at=NOW + in_s)
 
 
-def closes(in_s: float) -> HardEnd:
+def closing_in(in_s: float) -> HardEnd:
     return HardEnd(NOW + in_s, WarningKind.MAINTENANCE, "It closes.")
 
 
-def expires(in_s: float) -> HardEnd:
+def ending_in(in_s: float) -> HardEnd:
     return HardEnd(NOW + in_s, WarningKind.TIME, "It ends.")
 
 
 def verdict(
-    known: Known | None,
+    signals: Known | None,
     reading: Reading = HOLDS,
     lease: LeaseFacts = HELD,
     others_wait: int = 0,
     ends: tuple[HardEnd, ...] = (),
     now: float = NOW,
 ) -> LeaseVerdict:
-    return decide(known, reading, lease, others_wait, LIMITS, ends, now)
+    return decide(signals, reading, lease, others_wait, LIMITS, ends, now)
 
 
 @pytest.mark.parametrize(
-    ("known", "reading", "activity"),
+    ("signals", "reading", "activity"),
     [
         (idle(10), HOLDS, Activity.ACTIVE),
         (idle(1000), HOLDS, Activity.IDLE_HOLDING),
@@ -103,9 +103,9 @@ def verdict(
         (idle(1000), replace(COMPUTES, processes=None), Activity.ACTIVE),
     ],
 )
-def test_states(known: Known | None, reading: Reading, activity: Activity) -> None:
+def test_states(signals: Known | None, reading: Reading, activity: Activity) -> None:
     """Anything that works makes it active; anything missing that could work makes it unknown."""
-    assert judge(known, reading, 100_000, LIMITS).activity is activity
+    assert judge(signals, reading, 100_000, LIMITS).activity is activity
 
 
 def test_nobody_is_idle_longer_than_the_lease() -> None:
@@ -148,17 +148,19 @@ def test_limits(age_s: float, others_wait: int, reading: Reading, decision: Deci
 
 def test_the_reason_is_for_the_person() -> None:
     """It says how long, who waits, what is lost and what is kept, and carries the figures."""
-    said = verdict(idle(5000), EMPTY, others_wait=3)
-    assert said.reason == (
+    lease_verdict = verdict(idle(5000), EMPTY, others_wait=3)
+    assert lease_verdict.reason == (
         "Nothing has happened on it for 1 hour 23 minutes, and 3 others are waiting for it. "
         "Your files are kept; what is in memory is lost."
     )
-    assert said.reclaim_at == NOW + 300
-    figures = said.figures()
+    assert lease_verdict.reclaim_at == NOW + 300
+    figures = lease_verdict.figures()
     assert figures["idle_s"] == 5000 and figures["limit_s"] == 900
     assert "terminal_age_s" not in figures  # there is no terminal
-    said = verdict(idle(5.0, busy=True), Reading(0, 3, free_for_s=4500.0), others_wait=1)
-    assert said.reason.startswith("Nothing has run on the slice itself for 1 hour 15 minutes, and")
+    lease_verdict = verdict(idle(5.0, busy=True), Reading(0, 3, free_for_s=4500.0), others_wait=1)
+    assert lease_verdict.reason.startswith(
+        "Nothing has run on the slice itself for 1 hour 15 minutes, and"
+    )
 
 
 def test_still_here_counts_for_a_while() -> None:
@@ -169,7 +171,7 @@ def test_still_here_counts_for_a_while() -> None:
 
 
 @pytest.mark.parametrize(
-    ("known", "others_wait", "now", "decision", "words"),
+    ("signals", "others_wait", "now", "decision", "reason_part"),
     [
         (idle(50_000), 1, NOW - 21, Decision.WARN, "in less than a minute unless somebody"),
         (idle(50_000), 1, NOW, Decision.RECLAIM, "Nothing has happened"),
@@ -183,12 +185,12 @@ def test_still_here_counts_for_a_while() -> None:
     ],
 )
 def test_the_end_of_a_warning(
-    known: Known | None, others_wait: int, now: float, decision: Decision, words: str
+    signals: Known | None, others_wait: int, now: float, decision: Decision, reason_part: str
 ) -> None:
     """Taken back only when the server, heard after the end, still says that nothing happens."""
-    said = verdict(known, HOLDS, WARNED, others_wait, now=now)
-    assert said.decision is decision
-    assert words in said.reason
+    lease_verdict = verdict(signals, HOLDS, WARNED, others_wait, now=now)
+    assert lease_verdict.decision is decision
+    assert reason_part in lease_verdict.reason
 
 
 HEARD = replace(HELD, others_report=True)
@@ -197,7 +199,7 @@ LONG_EMPTY = replace(EMPTY, free_for_s=3600 + 900.0)
 
 
 @pytest.mark.parametrize(
-    ("known", "reading", "lease", "activity"),
+    ("signals", "reading", "lease", "activity"),
     [
         (SILENT, LONG_EMPTY, HEARD, Activity.IDLE_FREE),
         (SILENT, replace(LONG_EMPTY, free_for_s=3600 + 90.0), HEARD, Activity.UNKNOWN),
@@ -210,65 +212,69 @@ LONG_EMPTY = replace(EMPTY, free_for_s=3600 + 900.0)
     ],
 )
 def test_silence_shields_an_empty_slice_no_longer_than_busy(
-    known: Known | None, reading: Reading, lease: LeaseFacts, activity: Activity
+    signals: Known | None, reading: Reading, lease: LeaseFacts, activity: Activity
 ) -> None:
     """Where it is the server's own silence, and NVML is sure; anywhere else it is unknown."""
-    said = verdict(known, reading, lease, others_wait=1)
-    assert said.activity is activity
-    assert said.decision is (Decision.WARN if activity is Activity.IDLE_FREE else Decision.KEEP)
+    lease_verdict = verdict(signals, reading, lease, others_wait=1)
+    assert lease_verdict.activity is activity
+    assert lease_verdict.decision is (
+        Decision.WARN if activity is Activity.IDLE_FREE else Decision.KEEP
+    )
 
 
 def test_the_end_of_a_warning_for_silence() -> None:
     """No last word is waited for; the reason says that the server is silent."""
-    said = verdict(SILENT, LONG_EMPTY, replace(WARNED, others_report=True), others_wait=1)
-    assert said.decision is Decision.RECLAIM
-    assert said.reason.startswith(
+    lease_verdict = verdict(SILENT, LONG_EMPTY, replace(WARNED, others_report=True), others_wait=1)
+    assert lease_verdict.decision is Decision.RECLAIM
+    assert lease_verdict.reason.startswith(
         "Nothing has run on the slice itself for 1 hour 15 minutes, "
         "its server last reported 4000 s ago"
     )
 
 
-@pytest.mark.parametrize("known", [idle(0.0, busy=True), None], ids=["busy", "unknown"])
+@pytest.mark.parametrize("signals", [idle(0.0, busy=True), None], ids=["busy", "unknown"])
 @pytest.mark.parametrize(
     ("ends", "lease", "decision", "reclaim_at"),
     [
-        ([closes(376)], HELD, Decision.KEEP, None),
-        ([closes(375)], HELD, Decision.WARN, 375),
-        ([closes(-50)], HELD, Decision.WARN, 300),  # a late warning is a whole one
-        ([closes(1)], warned(WarningKind.MAINTENANCE, 1), Decision.WARN, 300),
-        ([closes(0)], warned(WarningKind.MAINTENANCE, 0), Decision.RECLAIM, None),
-        ([closes(-50)], warned(WarningKind.MAINTENANCE, 1), Decision.WARN, 300),
-        ([expires(60)], HELD, Decision.WARN, 60),  # its own end: for what is left of it
-        ([expires(0)], warned(WarningKind.TIME, 0), Decision.RECLAIM, None),
-        ([closes(250), expires(100)], HELD, Decision.WARN, 100),
+        ([closing_in(376)], HELD, Decision.KEEP, None),
+        ([closing_in(375)], HELD, Decision.WARN, 375),
+        ([closing_in(-50)], HELD, Decision.WARN, 300),  # a late warning is a whole one
+        ([closing_in(1)], warned_facts(WarningKind.MAINTENANCE, 1), Decision.WARN, 300),
+        ([closing_in(0)], warned_facts(WarningKind.MAINTENANCE, 0), Decision.RECLAIM, None),
+        ([closing_in(-50)], warned_facts(WarningKind.MAINTENANCE, 1), Decision.WARN, 300),
+        ([ending_in(60)], HELD, Decision.WARN, 60),  # its own end: for what is left of it
+        ([ending_in(0)], warned_facts(WarningKind.TIME, 0), Decision.RECLAIM, None),
+        ([closing_in(250), ending_in(100)], HELD, Decision.WARN, 100),
     ],
 )
 def test_hard_ends(
-    known: Known | None,
+    signals: Known | None,
     ends: tuple[HardEnd, ...],
     lease: LeaseFacts,
     decision: Decision,
     reclaim_at: float | None,
 ) -> None:
     """Warned in time, whatever is known; taken back at the end, of several at the first."""
-    said = verdict(known, lease=lease, ends=ends)
-    assert said.decision is decision
-    assert said.reclaim_at == (None if reclaim_at is None else NOW + reclaim_at)
+    lease_verdict = verdict(signals, lease=lease, ends=ends)
+    assert lease_verdict.decision is decision
+    assert lease_verdict.reclaim_at == (None if reclaim_at is None else NOW + reclaim_at)
     if decision is not Decision.KEEP:
-        assert said.kind is min(ends, key=lambda end: end.at).kind
+        assert lease_verdict.kind is min(ends, key=lambda end: end.at).kind
 
 
 def test_needed() -> None:
     """However busy, a whole warning, which stands while the need does; then it is taken back."""
     busy, needed = idle(0.0, busy=True), replace(HELD, needed="Somebody needs it.")
-    said = verdict(busy, lease=needed)
-    assert (said.decision, said.kind) == (Decision.WARN, WarningKind.NEEDED)
-    assert (said.reason, said.reclaim_at) == ("Somebody needs it.", NOW + 300)
-    told = replace(needed, warning=WarningKind.NEEDED, reclaim_at=NOW)
-    assert verdict(busy, lease=told, now=NOW - 1).decision is Decision.WARN
-    assert verdict(None, lease=told).decision is Decision.RECLAIM
-    assert verdict(busy, lease=replace(told, needed="")).decision is Decision.KEEP
-    assert verdict(busy, lease=told, ends=(closes(100),)).kind is WarningKind.MAINTENANCE
+    lease_verdict = verdict(busy, lease=needed)
+    assert (lease_verdict.decision, lease_verdict.kind) == (Decision.WARN, WarningKind.NEEDED)
+    assert (lease_verdict.reason, lease_verdict.reclaim_at) == ("Somebody needs it.", NOW + 300)
+    warned_lease = replace(needed, warning=WarningKind.NEEDED, reclaim_at=NOW)
+    assert verdict(busy, lease=warned_lease, now=NOW - 1).decision is Decision.WARN
+    assert verdict(None, lease=warned_lease).decision is Decision.RECLAIM
+    assert verdict(busy, lease=replace(warned_lease, needed="")).decision is Decision.KEEP
+    assert (
+        verdict(busy, lease=warned_lease, ends=(closing_in(100),)).kind is WarningKind.MAINTENANCE
+    )
 
 
 ages = st.one_of(st.floats(0, 200_000), st.just(NEVER))
@@ -304,46 +310,54 @@ leases = st.builds(
 AGES = ("execution_age_s", "terminal_age_s", "browser_age_s", "cpu_age_s")
 
 
-def is_unknown(said: LeaseVerdict) -> bool:
-    return said.activity is Activity.UNKNOWN
+def is_unknown(lease_verdict: LeaseVerdict) -> bool:
+    return lease_verdict.activity is Activity.UNKNOWN
 
 
 @settings(derandomize=True)
 @given(st.none() | knowns, readings, leases, st.integers(0, 5), st.integers(0, 5))
 def test_whatever_a_server_says_or_leaves_out(
-    known: Known | None, reading: Reading, lease: LeaseFacts, others: int, more: int
+    signals: Known | None, reading: Reading, lease: LeaseFacts, waiting: int, more_waiting: int
 ) -> None:
     """Unknown neither takes back nor warns, who computes is kept, a GPU at rest makes nobody idle,
     and the more wait the sooner."""
-    said = verdict(known, reading, lease, others)
-    if is_unknown(said):
-        assert said.decision is (Decision.KEEP if lease.warning is None else Decision.WARN)
-        assert said.reclaim_at is None
-    assert RANK[verdict(known, reading, lease, others + more).decision] >= RANK[said.decision]
+    before = verdict(signals, reading, lease, waiting)
+    if is_unknown(before):
+        assert before.decision is (Decision.KEEP if lease.warning is None else Decision.WARN)
+        assert before.reclaim_at is None
+    assert (
+        RANK[verdict(signals, reading, lease, waiting + more_waiting).decision]
+        >= RANK[before.decision]
+    )
     rests = replace(reading, activity_pct=0.0, computed_age_s=NEVER)
-    told = verdict(known, rests, lease, others)
-    assert replace(told, figures=dict) == replace(said, figures=dict)
+    at_rest = verdict(signals, rests, lease, waiting)
+    assert replace(at_rest, figures=dict) == replace(before, figures=dict)
     computes = replace(reading, activity_pct=40.0, is_computing=True, computed_age_s=0.0)
-    assert verdict(known, computes, lease, others).decision is Decision.KEEP
-    if known is not None:
-        busy = replace(known, age_s=10.0, busy=True, execution_age_s=10.0)
-        assert verdict(busy, HOLDS, lease, others).decision is Decision.KEEP
+    assert verdict(signals, computes, lease, waiting).decision is Decision.KEEP
+    if signals is not None:
+        busy = replace(signals, age_s=10.0, busy=True, execution_age_s=10.0)
+        assert verdict(busy, HOLDS, lease, waiting).decision is Decision.KEEP
 
 
 @settings(derandomize=True)
 @given(knowns, readings, leases, st.integers(0, 5), st.floats(0, 100_000), st.sampled_from(AGES))
 def test_more_idle_is_never_less_and_knowing_less_never_more_reclaim(
-    known: Known, reading: Reading, lease: LeaseFacts, others: int, more: float, which: str
+    signals: Known,
+    reading: Reading,
+    lease: LeaseFacts,
+    waiting: int,
+    longer_s: float,
+    age_name: str,
 ) -> None:
     """With an age longer the verdict is as severe or severer; to forget one warns nobody anew."""
-    before = verdict(known, reading, lease, others)
-    age_s = getattr(known, which)
+    before = verdict(signals, reading, lease, waiting)
+    age_s = getattr(signals, age_name)
     if age_s is not None:
-        after = verdict(replace(known, **{which: age_s + more}), reading, lease, others)
+        after = verdict(replace(signals, **{age_name: age_s + longer_s}), reading, lease, waiting)
         assert is_unknown(after) or RANK[after.decision] >= RANK[before.decision]
     for after in (
-        verdict(replace(known, **{which: None}), reading, lease, others),
-        verdict(known, replace(reading, processes=None), lease, others),
+        verdict(replace(signals, **{age_name: None}), reading, lease, waiting),
+        verdict(signals, replace(reading, processes=None), lease, waiting),
     ):
         if lease.warning is None or after.decision is Decision.RECLAIM:
             assert RANK[after.decision] <= RANK[before.decision]
@@ -351,16 +365,18 @@ def test_more_idle_is_never_less_and_knowing_less_never_more_reclaim(
 
 @settings(derandomize=True)
 @given(knowns, st.integers(0, 5))
-def test_what_is_sent_shields_an_empty_slice_for_a_bounded_time(known: Known, others: int) -> None:
+def test_what_is_sent_shields_an_empty_slice_for_a_bounded_time(
+    signals: Known, waiting: int
+) -> None:
     """Whatever a server reports: with nothing on the slice it is warned in the end."""
-    limit_s = LIMITS.idle_wanted_s if others else LIMITS.idle_s
+    limit_s = LIMITS.idle_wanted_s if waiting else LIMITS.idle_s
     empty = Reading(0, 3, free_for_s=LIMITS.unused_s + limit_s)
-    fresh = replace(known, age_s=min(known.age_s, LIMITS.stale_s))
-    said = verdict(fresh, empty, others_wait=others)
-    assert said.decision is Decision.WARN
-    assert said.reason.startswith("Nothing has ")
+    fresh = replace(signals, age_s=min(signals.age_s, LIMITS.stale_s))
+    in_the_end = verdict(fresh, empty, others_wait=waiting)
+    assert in_the_end.decision is Decision.WARN
+    assert in_the_end.reason.startswith("Nothing has ")
     assert (
-        verdict(replace(fresh, age_s=1.0, unsaved=0), empty, WARNED, others).decision
+        verdict(replace(fresh, age_s=1.0, unsaved=0), empty, WARNED, waiting).decision
         is Decision.RECLAIM
     )
 
@@ -425,18 +441,18 @@ def test_a_wrong_window_is_explained(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("table", "words"),
+    ("table", "problem"),
     [
         ({"lab": {"maintenance": ["now"]}}, "no window"),
         ({"lab": {"timezone": "Mars/Olympus"}}, "not known"),
         ({"reclaim": {"idle_wanted_s": 9000}}, "longer than idle_s"),
     ],
 )
-def test_settings_are_checked(table: dict[str, object], words: str) -> None:
+def test_settings_are_checked(table: dict[str, object], problem: str) -> None:
     """lab.toml with a time that cannot be read does not start."""
-    whole = {"courses": {"everyone": {"shapes": ["cpu"]}}, **table}
-    with pytest.raises(ValueError, match=words):
-        Settings.model_validate(whole)
+    tables = {"courses": {"everyone": {"shapes": ["cpu"]}}, **table}
+    with pytest.raises(ValueError, match=problem):
+        Settings.model_validate(tables)
 
 
 def test_settings_become_rules() -> None:
@@ -444,7 +460,9 @@ def test_settings_become_rules() -> None:
     table = {"dry_run": True, "idle_s": 50, "idle_wanted_s": 20, "unused_s": 70, "stale_s": 30}
     lab = {"timezone": "Europe/Berlin", "maintenance": ["tue 06:00-08:00"]}
     courses = {"everyone": {"shapes": ["cpu"]}}
-    rules = rules_of(Settings.model_validate({"reclaim": table, "lab": lab, "courses": courses}))
+    rules = access_rules(
+        Settings.model_validate({"reclaim": table, "lab": lab, "courses": courses})
+    )
     assert rules.limits == Reclaim(**table)
     assert closed_now(rules.maintenance, at(5)) and not closed_now(rules.maintenance, at(7))
 
@@ -454,5 +472,5 @@ def test_only_real_gpus_are_believed_to_show_who_computes(
     gpus: dict[str, object], shows: bool
 ) -> None:
     """The rules of a lab know which GPUs it has."""
-    whole = {"gpus": gpus, "courses": {"everyone": {"shapes": ["cpu"]}}}
-    assert rules_of(Settings.model_validate(whole)).shows_holders is shows
+    tables = {"gpus": gpus, "courses": {"everyone": {"shapes": ["cpu"]}}}
+    assert access_rules(Settings.model_validate(tables)).shows_holders is shows

@@ -69,14 +69,14 @@ class ReclaimWorld(World):
         )
 
     def report(self, lease: int) -> None:
-        began = self.worked_at.setdefault(lease, self.ticks)
-        kernel = KernelSignal(busy=lease in self.busy, last_execution_age_s=self.ticks - began)
-        looked_s = self.ticks - self.looked_at.get(lease, began)
-        said = Signals(
+        started_at = self.worked_at.setdefault(lease, self.ticks)
+        kernel = KernelSignal(busy=lease in self.busy, last_execution_age_s=self.ticks - started_at)
+        looked_s = self.ticks - self.looked_at.get(lease, started_at)
+        signals = Signals(
             kernels=(kernel,), terminals=0, browsers=1, browser_age_s=looked_s,
             unsaved=self.unsaved, cpu_s=1.0,
         )  # fmt: skip
-        self.board.take(lease, said)
+        self.board.take(lease, signals)
 
     def live(self, seconds: float) -> None:
         """Let time pass, step by step: servers report, the pool reads, the reclaimer looks."""
@@ -104,9 +104,9 @@ class ReclaimWorld(World):
         assert warning is not None
         return warning
 
-    def told(self, user: str) -> Explanation:
-        (one,) = self.reclaimer.explain(self.pool, user)
-        return one
+    def explanation_of(self, user: str) -> Explanation:
+        (explanation,) = self.reclaimer.explain(self.pool, user)
+        return explanation
 
 
 MakeLab = Callable[..., ReclaimWorld]
@@ -114,8 +114,8 @@ MakeLab = Callable[..., ReclaimWorld]
 
 @pytest.fixture
 def make_lab(tmp_path: Path, keep: Keep[ReclaimWorld]) -> MakeLab:
-    def make(settings: PoolSettings = POOL, **more: object) -> ReclaimWorld:
-        return keep(ReclaimWorld(tmp_path, settings, **more))  # type: ignore[arg-type]
+    def make(settings: PoolSettings = POOL, **options: object) -> ReclaimWorld:
+        return keep(ReclaimWorld(tmp_path, settings, **options))  # type: ignore[arg-type]
 
     return make
 
@@ -160,10 +160,11 @@ def test_what_staff_reclaim_is_none_of_the_policys(
     leases = [lab.run("ada"), lab.run("bob")]
     lab.busy.add(leases[0].id)
     before = [
-        lab.pool.staff.reclaim(one.id, "Exam.", "person:ina", warning_s).warning for one in leases
+        lab.pool.staff.reclaim(lease.id, "Exam.", "person:ina", warning_s).warning
+        for lease in leases
     ]
     lab.live(735)
-    assert [lab.warning(one) for one in leases] == before
+    assert [lab.warning(lease) for lease in leases] == before
     assert lab.reclaims == []
 
 
@@ -185,7 +186,7 @@ def test_an_end_that_nothing_puts_off_comes_before_staffs(make_lab: MakeLab) -> 
     notes = [row["reason"] for row in lab.ledger.history("lease", str(lease.id))]
     assert ["Maintenance of the lab" in note for note in notes].count(True) == 1
     lab.live(120)
-    assert [one.id for one in lab.pool.staff.release_reclaimed()] == [lease.id]
+    assert [released.id for released in lab.pool.staff.release_reclaimed()] == [lease.id]
 
 
 def test_what_each_lease_was_doing(lab: ReclaimWorld) -> None:
@@ -201,22 +202,25 @@ def test_what_each_lease_was_doing(lab: ReclaimWorld) -> None:
         idle.id: Activity.IDLE_HOLDING,
         silent.id: Activity.UNKNOWN,
     }
-    looked = {one.lease: one for one in lab.pool.usage_facts(lab.at - 86400, lab.at + 86400).looked}
+    looked = {
+        activity.lease: activity
+        for activity in lab.pool.usage_facts(lab.at - 86400, lab.at + 86400).observed_days
+    }
     assert looked[active.id].active_s > 600 and looked[active.id].idle_s == 0
     assert looked[idle.id].idle_s > 600
     assert (looked[silent.id].active_s, looked[silent.id].idle_s) == (0, 0)
     lab.end(idle)
     lab.live(STEP_S)
     assert idle.id not in lab.reclaimer.activities() and len(lab.board) == 1
-    assert [one.user for one in lab.reclaimer.explain(lab.pool)] == ["ada", "cy"]
+    assert [explanation.user for explanation in lab.reclaimer.explain(lab.pool)] == ["ada", "cy"]
 
 
 def test_still_here_counts_so_often(lab: ReclaimWorld) -> None:
     """It ends the warning for a while, twice, restarts or not; then work must be seen."""
     lease = lab.run("ada")
     lab.live(1020)
-    for left in (2, 1):
-        assert lab.warning(lease).keepalives_left == left
+    for remaining in (2, 1):
+        assert lab.warning(lease).keepalives_left == remaining
         assert lab.pool.leases.keepalive(lease.id, "server:ada/").state is LeaseState.RUNNING
         lab.crash()
         lab.live(270)
@@ -229,7 +233,7 @@ def test_still_here_counts_so_often(lab: ReclaimWorld) -> None:
     lab.worked_at[lease.id] = lab.ticks
     lab.hold(lease)
     lab.live(30)
-    assert (lab.state(lease), lab.told("ada").keepalives) == (LeaseState.RUNNING, 0)
+    assert (lab.state(lease), lab.explanation_of("ada").keepalives) == (LeaseState.RUNNING, 0)
 
 
 def test_use_of_the_slice_begins_the_bound_anew(lab: ReclaimWorld) -> None:
@@ -241,12 +245,12 @@ def test_use_of_the_slice_begins_the_bound_anew(lab: ReclaimWorld) -> None:
     lab.live(30)
     lab.machine.remove_process(4242)
     lab.live(300)
-    figures = lab.told("ada").figures
+    figures = lab.explanation_of("ada").figures
     assert (figures["free_for_s"], figures["gpu_activity_pct"]) == (300, None)
     assert figures["gpu_computed_age_s"] is None  # an A100 tells neither
     lab.fail("nvmlDeviceGetComputeRunningProcesses", times=1000)
     lab.live(60)
-    assert lab.told("ada").figures["free_for_s"] == 300
+    assert lab.explanation_of("ada").figures["free_for_s"] == 300
     assert lab.state(lease) is LeaseState.RUNNING
 
 
@@ -261,7 +265,7 @@ def test_silence_does_not_keep_an_empty_slice(lab: ReclaimWorld) -> None:
     lab.live(15)
     lab.silent = {lease.id, other.id}
     lab.live(3 * LIMITS.unused_s)
-    assert {lab.state(one) for one in (lease, other)} == {LeaseState.RUNNING}
+    assert {lab.state(silent_lease) for silent_lease in (lease, other)} == {LeaseState.RUNNING}
     assert lab.reclaimer.silent_servers == 2
     lab.silent = {lease.id}
     lab.live(15)
@@ -277,8 +281,8 @@ def test_an_old_reading_is_unknown(lab: ReclaimWorld) -> None:
     lab.live(900)
     lab.ticks += READING_LIVES_S + 1
     lab.report(1)
-    assert lab.told("ada").activity is Activity.UNKNOWN
-    assert lab.told("ada").figures["processes"] is None
+    assert lab.explanation_of("ada").activity is Activity.UNKNOWN
+    assert lab.explanation_of("ada").figures["processes"] is None
 
 
 @pytest.mark.parametrize("jump_s", [7 * 24 * 3600.0, -3000.0])
@@ -342,10 +346,12 @@ def test_maintenance_ends_with_the_reclaimer_that_began_it(make_lab: MakeLab) ->
 def test_what_a_person_paused_stays_paused(make_lab: MakeLab) -> None:
     """The end of maintenance resumes only what maintenance paused."""
     lab = make_lab(maintenance=MAINTENANCE)
-    words = "Maintenance of the lab from 14:00 UTC to 14:05 UTC."  # as the reclaimer would say it
-    lab.pool.staff.pause(words, "root")
+    pause_reason = (
+        "Maintenance of the lab from 14:00 UTC to 14:05 UTC."  # as the reclaimer would say it
+    )
+    lab.pool.staff.pause(pause_reason, "root")
     lab.live(1200)
-    assert lab.pool.view.paused == words
+    assert lab.pool.view.paused == pause_reason
 
 
 def test_a_dry_run_only_reports(make_lab: MakeLab, caplog: pytest.LogCaptureFixture) -> None:
@@ -356,9 +362,12 @@ def test_a_dry_run_only_reports(make_lab: MakeLab, caplog: pytest.LogCaptureFixt
     with caplog.at_level(logging.INFO, "miglab_pool.reclaim.round"):
         lab.live(2000)
     assert steps(lab, lease) == ["granted", "attached", "running"]
-    assert lab.told("ada").decision is Decision.WARN and not lab.told("ada").is_acted_on
+    assert (
+        lab.explanation_of("ada").decision is Decision.WARN
+        and not lab.explanation_of("ada").is_acted_on
+    )
     logged = [json.loads(record.getMessage().removeprefix("verdict ")) for record in caplog.records]
-    assert [(one["decision"], one["activity"]) for one in logged] == [
+    assert [(verdict["decision"], verdict["activity"]) for verdict in logged] == [
         ("keep", "active"), ("keep", "idle-free"), ("warn", "idle-free"), ("warn", "idle-free"),
     ]  # fmt: skip
 
@@ -382,20 +391,20 @@ def test_idle_counts_from_when_it_last_computed(make_lab: MakeLab) -> None:
     lease = lab.run("ada", "1g.18gb")
     lab.machine.add_process(lease.uuids[0], 4242, 900, activity_pct=40)
     lab.live(3000)
-    told = lab.told("ada")
-    assert (told.activity, told.figures["gpu_activity_pct"]) == (Activity.ACTIVE, 40)
+    explanation = lab.explanation_of("ada")
+    assert (explanation.activity, explanation.figures["gpu_activity_pct"]) == (Activity.ACTIVE, 40)
     lab.machine.add_process(lease.uuids[0], 4242, 900, activity_pct=0)
     lab.live(1950)
     assert lab.state(lease) is LeaseState.RUNNING
     lab.live(120)
     assert lab.state(lease) is LeaseState.WARNED
-    assert 1950 < float(lab.told("ada").figures["gpu_computed_age_s"] or 0) < 2150
+    assert 1950 < float(lab.explanation_of("ada").figures["gpu_computed_age_s"] or 0) < 2150
 
 
 def test_of_two_windows_the_later_goes_on(make_lab: MakeLab) -> None:
     """When the first of two that overlap is over nothing is granted in between."""
     times = ("mon-sun 14:00-14:05", "mon-sun 14:03-14:30")
-    lab = make_lab(maintenance=tuple(window(one, "UTC") for one in times))
+    lab = make_lab(maintenance=tuple(window(window_text, "UTC") for window_text in times))
     lab.live(840)
     for _ in range(60):
         lab.live(STEP_S)
@@ -407,12 +416,12 @@ def test_one_that_changed_does_not_hold_up_the_others(
 ) -> None:
     """A lease that refuses is left as it is; the next is looked at in the same round."""
     first, other = lab.run("ada"), lab.run("bob")
-    seen: list[int] = []
+    lease_ids: list[int] = []
 
     def looked(_pool: object, case: LeaseCase, _needed: str) -> None:
-        seen.append(case.lease.id)
+        lease_ids.append(case.lease.id)
         raise Refused("stale-lease", "It changed.")
 
     monkeypatch.setattr(lab.reclaimer, "_look", looked)
     lab.reclaimer.round(lab.pool)
-    assert seen == [first.id, other.id]
+    assert lease_ids == [first.id, other.id]

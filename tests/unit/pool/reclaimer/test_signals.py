@@ -42,10 +42,10 @@ def board(clock: Clock) -> SignalBoard:
     return SignalBoard(cpu_busy_pct=10.0, clock=clock)
 
 
-def heard(board: SignalBoard, lease: int = 1) -> Known:
-    known = board.known(lease)
-    assert known is not None
-    return known
+def signals_of(board: SignalBoard, lease: int = 1) -> Known:
+    signals = board.known(lease)
+    assert signals is not None
+    return signals
 
 
 @pytest.mark.parametrize(
@@ -76,35 +76,35 @@ def test_kernels(
 ) -> None:
     """One busy kernel is enough; one of which something is unknown makes the rest unknown."""
     board.take(1, Signals(kernels=kernels))
-    assert (heard(board).busy, heard(board).execution_age_s) == (busy, age_s)
+    assert (signals_of(board).busy, signals_of(board).execution_age_s) == (busy, age_s)
 
 
 @pytest.mark.parametrize(
-    ("count", "age_s", "known"),
+    ("count", "age_s", "expected"),
     [(None, None, None), (0, None, NEVER), (2, None, None), (0, 7.0, 7.0)],
 )
 def test_terminals(
-    board: SignalBoard, count: int | None, age_s: float | None, known: float | None
+    board: SignalBoard, count: int | None, age_s: float | None, expected: float | None
 ) -> None:
     """No terminal has no age; one whose age is not told is unknown, not idle."""
     board.take(1, Signals(terminals=count, terminal_age_s=age_s))
-    assert heard(board).terminal_age_s == known
+    assert signals_of(board).terminal_age_s == expected
 
 
 def test_cpu_needs_two_reports(board: SignalBoard, clock: Clock) -> None:
     """CPU is a difference: unknown at first, then a share of one core, with its own age."""
     board.take(1, QUIET)
-    assert heard(board).cpu_age_s is None
+    assert signals_of(board).cpu_age_s is None
     clock.at += 10
     board.take(1, QUIET.model_copy(update={"cpu_s": 10.5}))
-    assert heard(board).cpu_pct == pytest.approx(5.0)
-    assert heard(board).cpu_age_s == NEVER
+    assert signals_of(board).cpu_pct == pytest.approx(5.0)
+    assert signals_of(board).cpu_age_s == NEVER
     clock.at += 10
     board.take(1, QUIET.model_copy(update={"cpu_s": 15.5}))
     clock.at += 40
-    assert heard(board).cpu_age_s == 40
+    assert signals_of(board).cpu_age_s == 40
     board.take(1, QUIET.model_copy(update={"cpu_s": 1.0}))
-    assert heard(board).cpu_pct is None
+    assert signals_of(board).cpu_pct is None
 
 
 def test_what_was_seen_is_handed_over_once_a_minute(clock: Clock) -> None:

@@ -54,7 +54,7 @@ class FullLab(ReclaimWorld):
 
     def let_go(self) -> None:
         """The servers end whose leases are being released, and the queue is served."""
-        self.holders.there -= set(self.releasing())
+        self.holders.present -= set(self.releasing())
         self.pass_time(1)
         self.work()
 

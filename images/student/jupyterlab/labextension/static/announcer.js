@@ -28,16 +28,16 @@ export function announcer(say) {
 
 /** Speak when something begins, and again when so many seconds are left; `undefined`: it is over. */
 function countdown(marks, element) {
-  let spoken = null; // seconds left when it was spoken last
+  let lastLeft_s = null; // seconds left when it was spoken last
   return (left_s, text) => {
     if (left_s === undefined) {
-      spoken = null;
+      lastLeft_s = null;
       setText(element, '');
       return;
     }
-    const mark = spoken === null ? left_s : marks.findLast(at => left_s <= at);
-    if (spoken === null || (mark !== undefined && mark < spoken)) {
-      spoken = Math.min(mark, left_s);
+    const mark = lastLeft_s === null ? left_s : marks.findLast(at => left_s <= at);
+    if (lastLeft_s === null || (mark !== undefined && mark < lastLeft_s)) {
+      lastLeft_s = Math.min(mark, left_s);
       setText(element, text());
     }
   };

@@ -8,7 +8,7 @@ export function cardStack({ app }, parts) {
   let cameFrom = null;
 
   const first = () =>
-    [...node.querySelectorAll('button')].find(one => !one.closest('[hidden]') && !one.hidden);
+    [...node.querySelectorAll('button')].find(candidate => !candidate.closest('[hidden]') && !candidate.hidden);
 
   const giveFocusBack = () => {
     if (cameFrom?.isConnected && cameFrom !== document.body) {

@@ -19,16 +19,16 @@ const shape = (name, attributes) => {
 export function chart(label) {
   const picture = shape('svg', { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: 'img', preserveAspectRatio: 'none' });
   const node = make('figure', { class: 'miglab-chart' }, make('figcaption', {}, label), picture);
-  let drawn = '';
+  let lastState = '';
   return {
     node,
-    draw: (points, top, said) => {
+    draw: (points, top, summary) => {
       const state = JSON.stringify([points, top]);
-      if (state === drawn || points.length === 0) {
+      if (state === lastState || points.length === 0) {
         return;
       }
-      drawn = state;
-      picture.setAttribute('aria-label', `${label}: ${said}`);
+      lastState = state;
+      picture.setAttribute('aria-label', `${label}: ${summary}`);
       const longest = Math.max(60, points[0][0]);
       const x = age => (WIDTH * (1 - age / longest)).toFixed(1);
       const y = value => (HEIGHT - 2 - (HEIGHT - 8) * Math.min(1, value / top)).toFixed(1);

@@ -102,17 +102,17 @@ export class Connection {
   }
 
   /** Ask the pool for something; rejects with its words if it says no. */
-  async act(what, body = {}) {
+  async act(action, body = {}) {
     const { makeRequest } = this._server;
-    this.isMover = MOVES.includes(what);
+    this.isMover = MOVES.includes(action);
     const request = { method: 'POST', body: JSON.stringify(body) };
-    const url = `${this._settings.baseUrl}miglab/api/${what}`;
+    const url = `${this._settings.baseUrl}miglab/api/${action}`;
     const answer = await makeRequest(url, request, this._settings);
-    const said = await answer.json();
+    const content = await answer.json();
     if (!answer.ok) {
-      throw Object.assign(new Error(said.message), { reason: said.reason });
+      throw Object.assign(new Error(content.message), { reason: content.reason });
     }
-    this._take(said);
+    this._take(content);
   }
 
   _take(view) {

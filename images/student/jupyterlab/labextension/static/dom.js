@@ -22,14 +22,14 @@ export function setText(element, text) {
 /** A bar that drains: `set(left, all)`; hidden where nothing runs out. */
 export function drain() {
   const node = make('div', { class: 'miglab-drain', 'aria-hidden': 'true', hidden: '' }, make('div'));
-  let most = 0;
+  let longest = 0;
   return {
     node,
-    set: left => {
-      node.hidden = left === null || left === undefined;
-      most = node.hidden ? 0 : Math.max(most, left, 1);
+    set: left_s => {
+      node.hidden = left_s === null || left_s === undefined;
+      longest = node.hidden ? 0 : Math.max(longest, left_s, 1);
       if (!node.hidden) {
-        node.firstChild.style.width = `${Math.max(0, (100 * left) / most)}%`;
+        node.firstChild.style.width = `${Math.max(0, (100 * left_s) / longest)}%`;
       }
     }
   };

@@ -15,7 +15,7 @@ import { panel } from './panel.js';
 import { courseTitle, openStart, startPage } from './start.js';
 import { statusItem } from './status.js';
 import { warningCard } from './warning.js';
-import { words } from './words.js';
+import { createWording } from './words.js';
 
 const TICK_MS = 1000;
 const FOLLOW_MS = 60000; // the tab that asked was closed, it seems
@@ -47,7 +47,7 @@ function leasePlugin(lab, style, lost, moved) {
       lost.isBack = () => connection.now()?.connected;
       lost.isTold = () => ['ending', 'gone'].includes(connection.now()?.fate);
       const documents = new Documents(app, docManager);
-      const site = { app, lab, trans, connection, documents, say: words(trans) };
+      const site = { app, lab, trans, connection, documents, say: createWording(trans) };
       const actions = makeActions(site);
       const parts = {
         offline: offlineLine(site),
@@ -107,16 +107,16 @@ function makeActions({ app, lab, trans, connection, documents }) {
       ),
       trans.__('Save all and restart')
     );
-  const restart = async what => {
+  const restart = async action => {
     if (await documents.saveAll()) {
       connection.report();
-      return connection.act(what);
+      return connection.act(action);
     }
     throw new Error(trans.__('The server was not restarted, because a document could not be saved. Save or close it, then try again.'));
   };
-  const restartAnyway = async what => {
+  const restartAnyway = async action => {
     await documents.saveAll();
-    return connection.act(what, { leave_unsaved: true });
+    return connection.act(action, { leave_unsaved: true });
   };
   const release = async () => {
     if (await documents.saveAll()) {
@@ -245,8 +245,8 @@ function follower({ app, connection }, moved) {
   let isAwaiting = false;
   const go = page => {
     const { hubHost = '' } = app.paths.urls;
-    const here = `${window.location.pathname}${window.location.search}`;
-    const next = hubHost ? '' : `?next=${encodeURIComponent(here)}`;
+    const address = `${window.location.pathname}${window.location.search}`;
+    const next = hubHost ? '' : `?next=${encodeURIComponent(address)}`;
     window.location.assign(`${hubHost}${page}${next}`);
   };
   return ({ moving, connected }) => {

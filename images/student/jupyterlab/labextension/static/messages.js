@@ -7,8 +7,8 @@ import { button, icon, make } from './dom.js';
 export function messageCards({ trans }, actions) {
   const cards = new Map(); // by the message's number
 
-  const card = ({ id, by, text }) => {
-    const heading = make('h2', { id: `miglab-message-${id}` }, trans.__('Message from %1', by));
+  const card = ({ id, by: sender, text }) => {
+    const heading = make('h2', { id: `miglab-message-${id}` }, trans.__('Message from %1', sender));
     const error = make('p', { role: 'alert', class: 'miglab-problem' });
     const close = button(
       trans.__('Close'),
@@ -29,9 +29,9 @@ export function messageCards({ trans }, actions) {
   return {
     node,
     render: ({ messages }) => {
-      const shown = new Set(messages.map(message => message.id));
+      const currentIds = new Set(messages.map(message => message.id));
       for (const [id, element] of cards) {
-        if (!shown.has(id)) {
+        if (!currentIds.has(id)) {
           element.remove();
           cards.delete(id);
         }

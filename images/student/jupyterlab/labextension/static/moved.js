@@ -19,11 +19,11 @@ export function movedOutputs(lab) {
       const note = translator.load('miglab').__('from before the move: run again');
       document.documentElement.style.setProperty('--miglab-before-move', JSON.stringify(note));
       const key = `${KEY} ${app.serviceManager.serverSettings.baseUrl}`;
-      const kept = JSON.parse(sessionStorage.getItem(key) ?? '{}'); // by path
-      const keep = () => sessionStorage.setItem(key, JSON.stringify(kept));
-      tracker.widgetAdded.connect((_tracker, panel) => void recall(panel, kept, keep));
+      const savedPlaces = JSON.parse(sessionStorage.getItem(key) ?? '{}'); // by path
+      const keep = () => sessionStorage.setItem(key, JSON.stringify(savedPlaces));
+      tracker.widgetAdded.connect((_tracker, panel) => void recall(panel, savedPlaces, keep));
       moved.remember = () => {
-        tracker.forEach(panel => (kept[panel.context.path] = left(panel, kept[panel.context.path])));
+        tracker.forEach(panel => (savedPlaces[panel.context.path] = placeOf(panel, savedPlaces[panel.context.path])));
         keep();
       };
     }
@@ -32,7 +32,7 @@ export function movedOutputs(lab) {
 }
 
 /** The cells with outputs, the active one, and the one to scroll to: the active one if it is seen. */
-function left({ content }, before) {
+function placeOf({ content }, before) {
   const cells = content.widgets.filter(cell => cell.model.outputs?.length).map(cell => cell.model.id);
   const active = content.activeCellIndex;
   if (!content.isVisible) {
@@ -48,9 +48,9 @@ function left({ content }, before) {
   return { cells, active, seen: content.activeCell && isSeen(content.activeCell) ? active : first };
 }
 
-async function recall(panel, kept, keep) {
+async function recall(panel, savedPlaces, keep) {
   await panel.context.ready;
-  const place = kept[panel.context.path];
+  const place = savedPlaces[panel.context.path];
   if (!place) {
     return;
   }

@@ -9,14 +9,14 @@ const can = () => (window.isSecureContext ? window.Notification?.permission : un
 
 /** Returns a function that is told what is new, in words; the same words again are no news. */
 export function notifier() {
-  let told = '';
+  let lastText = '';
   document.addEventListener('visibilitychange', () => {
     if (!document.hidden && document.title.startsWith(MARK)) {
       document.title = document.title.slice(MARK.length);
     }
   });
   return text => {
-    if (text && text !== told && document.hidden) {
+    if (text && text !== lastText && document.hidden) {
       document.title = document.title.startsWith(MARK) ? document.title : MARK + document.title;
       if (can() === 'granted') {
         try {
@@ -26,7 +26,7 @@ export function notifier() {
         }
       }
     }
-    told = text;
+    lastText = text;
   };
 }
 
@@ -51,18 +51,18 @@ export function newsOf({ trans }, { fate, ticket, messages }) {
 
 /** The button that asks the browser, once; and a sentence where it cannot. */
 export function tellMe({ trans }) {
-  const said = make('span', { class: 'miglab-hint' });
+  const hint = make('span', { class: 'miglab-hint' });
   const ask = button(trans.__('Tell me'), async () => {
     await Notification.requestPermission();
     render();
-  }, message => setText(said, message));
+  }, message => setText(hint, message));
   const render = () => {
     ask.hidden = can() !== 'default';
-    setText(said, {
+    setText(hint, {
       default: trans.__('by a notification, when your slice is ready or about to go.'),
       granted: trans.__('Your browser notifies you when your slice is ready or about to go.')
     }[can()] ?? trans.__('This browser shows no notifications here: watch the title of this tab.'));
   };
   render();
-  return { node: make('p', { class: 'miglab-tell' }, ask, ' ', said), render };
+  return { node: make('p', { class: 'miglab-tell' }, ask, ' ', hint), render };
 }

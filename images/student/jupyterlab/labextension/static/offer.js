@@ -47,7 +47,7 @@ export function offerCard({ trans, say }, actions, keys) {
     const shape = ticket?.shape ?? '';
     const left_s = ticket?.left_s ?? null;
     const isHeld = kind === 'offered' && left_s !== null;
-    const [title, said, lost] = {
+    const [title, explanation, lost] = {
       offered: [
         trans.__('Your GPU slice %1 is ready', shape),
         ticket?.message ||
@@ -67,7 +67,7 @@ export function offerCard({ trans, say }, actions, keys) {
         ''
       ]
     }[kind];
-    [heading, text, fate].forEach((element, i) => setText(element, [title, said, lost][i]));
+    [heading, text, fate].forEach((element, i) => setText(element, [title, explanation, lost][i]));
     bar.set(isHeld ? left_s : null);
     setText(clock, isHeld ? trans.__('held for %1', say.duration(left_s)) : '');
     move.hidden = next.hidden = kind !== 'offered';
@@ -77,7 +77,7 @@ export function offerCard({ trans, say }, actions, keys) {
     back.hidden = kind !== 'aside';
     quit.hidden = kind !== 'asking' && kind !== 'aside';
     toHub.hidden = kind !== 'moving' || connected;
-    hint.hidden = all.every(one => one.hidden);
+    hint.hidden = all.every(element => element.hidden);
   };
 
   return {

@@ -60,48 +60,48 @@ export function panel(site, actions) {
       return [[trans.__('State'), trans.__('This server has no GPU slice and is not waiting for one.')]];
     }
     const { shape, state, estimate, course, message } = ticket;
-    const found = [[trans.__('Waiting for'), shape]];
+    const rows = [[trans.__('Waiting for'), shape]];
     if (state === 'waiting') {
-      found.push([trans.__('Position'), say.position(ticket)]);
-      found.push([
+      rows.push([trans.__('Position'), say.position(ticket)]);
+      rows.push([
         trans.__('Estimated wait'),
         estimate ? `${say.likely(estimate)} (${estimate.basis})` : trans.__('unknown')
       ]);
     }
     if (state === 'offered') {
-      found.push([trans.__('State'), say.offered(ticket)]);
+      rows.push([trans.__('State'), say.offered(ticket)]);
     }
     if (message) {
-      found.push([trans.__('Note'), message]);
+      rows.push([trans.__('Note'), message]);
     }
-    found.push([trans.__('Course'), course]);
-    return found;
+    rows.push([trans.__('Course'), course]);
+    return rows;
   };
 
   const leaseRows = view => {
     const { lease } = view;
-    const found = [[trans.__('Shape'), view.shape]];
+    const rows = [[trans.__('Shape'), view.shape]];
     if (lease && view.fate !== 'gone') {
-      found.push([trans.__('Memory used'), say.memory(lease)]);
-      found.push([trans.__('Time'), say.time(lease)]);
-      found.push([trans.__('Queue'), say.waiting(lease.others_wait)]);
-      found.push([trans.__('Course'), lease.course]);
+      rows.push([trans.__('Memory used'), say.memory(lease)]);
+      rows.push([trans.__('Time'), say.time(lease)]);
+      rows.push([trans.__('Queue'), say.waiting(lease.others_wait)]);
+      rows.push([trans.__('Course'), lease.course]);
       for (const { uuid, profile } of lease.slices) {
-        found.push([trans.__('Slice'), `${profile} ${uuid ?? ''}`]);
+        rows.push([trans.__('Slice'), `${profile} ${uuid ?? ''}`]);
       }
     }
     if (view.fate === 'gone') {
-      const why = view.is_given_back ? [] : [view.reason];
-      found.push([trans.__('State'), [say.gone(view), ...why].join(': ')]);
+      const reasons = view.is_given_back ? [] : [view.reason];
+      rows.push([trans.__('State'), [say.gone(view), ...reasons].join(': ')]);
     }
-    return found;
+    return rows;
   };
 
-  const renderRows = found => {
-    while (details.children.length > found.length) {
+  const renderRows = pairs => {
+    while (details.children.length > pairs.length) {
       details.lastChild.remove();
     }
-    found.forEach(([name, value], i) => {
+    pairs.forEach(([name, value], i) => {
       const row = details.children[i] ?? details.appendChild(make('div', {}, make('dt'), make('dd')));
       setText(row.children[0], name);
       setText(row.children[1], value);

@@ -31,8 +31,8 @@ export function startPage({ app, lab, trans, connection, say }, actions, showPan
 
   // Nothing moves under the eye: the page is shown when both of its answers are there.
   const awaited = new Set(['view', 'list']);
-  const arrived = what => {
-    awaited.delete(what);
+  const arrived = answerName => {
+    awaited.delete(answerName);
     node.classList.toggle('miglab-loading', awaited.size > 0);
   };
 
@@ -48,7 +48,7 @@ export function startPage({ app, lab, trans, connection, say }, actions, showPan
 
   const show = ({ notebooks, handed_in }) => {
     setText(problem, notebooks.length ? '' : trans.__('There are no notebooks yet. They will be listed here.'));
-    const items = notebooks.map(one => make('li', {}, link(one), make('span', {}, progress(one))));
+    const items = notebooks.map(notebook => make('li', {}, link(notebook), make('span', {}, progress(notebook))));
     if (items.map(item => item.textContent).join() !== list.textContent || !list.children.length) {
       const focused = [...list.children].findIndex(item => item.contains(document.activeElement));
       list.replaceChildren(...items);
@@ -187,7 +187,7 @@ function now(trans, say, view) {
   return view.state === 'unknown' ? '' : trans.__('Your GPU slice is being released.');
 }
 
-const entry = (name, text, ...more) => make('div', {}, make('dt', {}, name), make('dd', {}, text, ...more));
+const entry = (name, text, ...nodes) => make('div', {}, make('dt', {}, name), make('dd', {}, text, ...nodes));
 
 /** For servers that borrow; hidden on all others. */
 const borrowEntry = trans =>

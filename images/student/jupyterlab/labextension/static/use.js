@@ -28,7 +28,7 @@ export function useOfSlice({ trans, say }) {
     untold,
     make('p', { class: 'miglab-hint' }, trans.__('Marks at the top: a cell was running.'))
   );
-  const one = (history, which) => history.map(point => [point[0], point[which], point[3]]);
+  const series = (history, index) => history.map(point => [point[0], point[index], point[3]]);
 
   const time = lease => {
     const left_s = lease.left_s ?? lease.guaranteed_s;
@@ -48,15 +48,15 @@ export function useOfSlice({ trans, say }) {
         return;
       }
       time(lease);
-      memory.draw(one(history, 1), lease.memory_mib ?? 1, say.memory(lease));
-      const told = history.filter(point => point[2] !== null);
-      activity.node.hidden = told.length === 0;
-      if (told.length) {
-        activity.draw(one(history, 2), 100, trans.__('%1 % now', Math.round(told.at(-1)[2])));
+      memory.draw(series(history, 1), lease.memory_mib ?? 1, say.memory(lease));
+      const pointsWithActivity = history.filter(point => point[2] !== null);
+      activity.node.hidden = pointsWithActivity.length === 0;
+      if (pointsWithActivity.length) {
+        activity.draw(series(history, 2), 100, trans.__('%1 % now', Math.round(pointsWithActivity.at(-1)[2])));
       }
       setText(
         untold,
-        told.length ? '' : trans.__('The driver reports no activity for a slice of this GPU.')
+        pointsWithActivity.length ? '' : trans.__('The driver reports no activity for a slice of this GPU.')
       );
     }
   };

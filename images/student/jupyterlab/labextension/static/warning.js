@@ -42,13 +42,13 @@ export function warningCard({ trans, say }, actions, keys) {
 
   const fill = (kind, view) => {
     const { warning, lease, reason, is_given_back } = view;
-    const why = is_given_back ? '' : (warning?.reason ?? reason); // the holder knows why
+    const cause = is_given_back ? '' : (warning?.reason ?? reason); // the holder knows why
     const texts = {
-      warned: [trans.__('Your GPU slice will be reclaimed in'), why, say.lost],
-      ending: [trans.__('Your GPU slice is being released'), why, trans.__('This server is stopping.')],
+      warned: [trans.__('Your GPU slice will be reclaimed in'), cause, say.lost],
+      ending: [trans.__('Your GPU slice is being released'), cause, trans.__('This server is stopping.')],
       gone: [
         say.gone(view),
-        why,
+        cause,
         trans.__('Your files are kept. Start a new server on the hub page.')
       ]
     };

@@ -5,21 +5,21 @@ const MINUTE_S = 60;
 const HOUR_S = 3600;
 const MIB_PER_GIB = 1024;
 
-export function words(trans) {
+export function createWording(trans) {
   const gib = mib => (mib / MIB_PER_GIB).toFixed(1);
 
   /** "1 h 20 min", "23 min", and below two minutes "1:45". */
   const duration = seconds => {
-    const left = Math.max(0, Math.ceil(seconds));
-    if (left < 2 * MINUTE_S) {
-      const rest = String(left % MINUTE_S).padStart(2, '0');
-      return `${Math.floor(left / MINUTE_S)}:${rest}`;
+    const remaining_s = Math.max(0, Math.ceil(seconds));
+    if (remaining_s < 2 * MINUTE_S) {
+      const secondsText = String(remaining_s % MINUTE_S).padStart(2, '0');
+      return `${Math.floor(remaining_s / MINUTE_S)}:${secondsText}`;
     }
-    if (left < HOUR_S) {
-      return trans.__('%1 min', Math.floor(left / MINUTE_S));
+    if (remaining_s < HOUR_S) {
+      return trans.__('%1 min', Math.floor(remaining_s / MINUTE_S));
     }
-    const minutes = Math.floor((left % HOUR_S) / MINUTE_S);
-    return trans.__('%1 h %2 min', Math.floor(left / HOUR_S), minutes);
+    const minutes = Math.floor((remaining_s % HOUR_S) / MINUTE_S);
+    return trans.__('%1 h %2 min', Math.floor(remaining_s / HOUR_S), minutes);
   };
 
   const memory = ({ memory_mib, memory_used_mib }) => {
@@ -31,13 +31,13 @@ export function words(trans) {
       : trans.__('%1 of %2 GiB', gib(memory_used_mib), gib(memory_mib));
   };
 
-  const waiting = others => {
-    if (others === null || others === undefined) {
+  const waiting = othersWaiting => {
+    if (othersWaiting === null || othersWaiting === undefined) {
       return trans.__('queue unknown');
     }
-    return others === 0
+    return othersWaiting === 0
       ? trans.__('nobody is waiting for it')
-      : trans._n('%1 other is waiting for it', '%1 others are waiting for it', others);
+      : trans._n('%1 other is waiting for it', '%1 others are waiting for it', othersWaiting);
   };
 
   const time = ({ left_s, guaranteed_s }) => {
@@ -80,14 +80,14 @@ export function words(trans) {
     const unit = inHours ? HOUR_S : MINUTE_S;
     const step = !inHours && high_s > 10 * MINUTE_S ? 5 : 1;
     const least = Math.floor(low_s / unit / step) * step;
-    const most = Math.ceil(high_s / unit / step) * step;
+    const upper = Math.ceil(high_s / unit / step) * step;
     if (high_s < MINUTE_S) {
       return trans.__('less than a minute');
     }
-    const range = least === 0 || least === most ? `${most}` : `${least}–${most}`;
+    const range = least === 0 || least === upper ? `${upper}` : `${least}–${upper}`;
     const length = inHours ? trans.__('%1 h', range) : trans.__('%1 min', range);
-    const said = least === 0 ? trans.__('at most %1', length) : trans.__('about %1', length);
-    return is_late ? trans.__('%1, longer than first estimated', said) : said;
+    const phrase = least === 0 ? trans.__('at most %1', length) : trans.__('about %1', length);
+    return is_late ? trans.__('%1, longer than first estimated', phrase) : phrase;
   };
 
   const position = ({ position, waiting: all, message }) => {
@@ -119,9 +119,9 @@ export function words(trans) {
       return trans.__('a few seconds');
     }
     const isMost = likely_s === high_s;
-    const whole = isMost ? Math.ceil : Math.round;
+    const round = isMost ? Math.ceil : Math.round;
     const length =
-      likely_s < 100 ? trans.__('%1 s', whole(likely_s)) : trans.__('%1 min', whole(likely_s / MINUTE_S));
+      likely_s < 100 ? trans.__('%1 s', round(likely_s)) : trans.__('%1 min', round(likely_s / MINUTE_S));
     return isMost ? trans.__('at most %1', length) : trans.__('about %1', length);
   };
 
@@ -145,9 +145,9 @@ export function words(trans) {
       ? trans.__('Your GPU slice %1 is ready.', shape)
       : trans.__('Your GPU slice %1 is ready and held for %2.', shape, duration(left_s));
 
-  const message = ({ by, text }) => trans.__('Message from %1: %2', by, text);
+  const message = ({ by: sender, text }) => trans.__('Message from %1: %2', sender, text);
 
-  const gone = ({ is_given_back }) =>
+  const goneTitle = ({ is_given_back }) =>
     is_given_back ? trans.__('You released your GPU slice') : trans.__('Your GPU slice was reclaimed');
 
   const restarting = ({ moving_to }) =>
@@ -180,7 +180,7 @@ export function words(trans) {
     borrow,
     offered,
     message,
-    gone,
+    gone: goneTitle,
     restarting,
     lost,
     lostAndKept,
