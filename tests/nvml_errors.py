@@ -74,8 +74,8 @@ class FailingLibrary:
     """Under one pynvml: the calls of one function answer a code, all others go on as they are.
 
     Attributes:
-        asked: how often each function was called, by its name in C.
-        calls: how many have failed since it was told to.
+        calls: how often each function was called, by its name in C.
+        failures: how many calls have failed since it was told to.
         is_asked_of_none: whether one of them names no GPU, so that any may be concerned.
     """
 
@@ -94,7 +94,7 @@ class FailingLibrary:
             but: the indices of the GPUs about which it goes on as it is.
         """
         self._function, self._code, self._but = function, code, but
-        self.calls, self.is_asked_of_none = 0, False
+        self.failures, self.is_asked_of_none = 0, False
 
     def _as_told(self, name: str, call: Callable[..., int]) -> Callable[..., int]:
         def answer(*arguments: Any) -> int:
@@ -102,7 +102,7 @@ class FailingLibrary:
             fails = self._function and name.startswith(self._function)
             if not fails or _gpu_index(arguments) in self._but:
                 return call(*arguments)
-            self.calls += 1
+            self.failures += 1
             self.is_asked_of_none |= _gpu_index(arguments) is None
             return self._code
 

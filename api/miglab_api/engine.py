@@ -1,4 +1,4 @@
-"""What a Docker engine is asked for a GPU, in its version.
+"""The name of NVIDIA's container hook, by the version of the Docker engine.
 
 The engine is asked in the form that means NVIDIA's container hook in every version.  The hook looks
 a slice up in the driver at each start, so it finds one that is seconds old; a CDI specification is
@@ -16,7 +16,7 @@ _VERSION = re.compile(r"(\d+)\.(\d+)")
 
 
 def parse_version(text: str) -> Version | None:
-    """The first two numbers of the first version in a text; None if there is none."""
+    """Return the first two numbers of the first version in a text; None if there is none."""
     match = _VERSION.search(text)
     return None if match is None else (int(match[1]), int(match[2]))
 

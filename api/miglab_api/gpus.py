@@ -86,7 +86,7 @@ class SliceView(WireModel):
 
 
 class GpuView(WireModel):
-    """One GPU and how it is cut.
+    """One GPU and its slices.
 
     Attributes:
         state: ``ok``; ``unfit`` (it answers, and takes no new lease: it needs a reset, or its MIG
@@ -154,7 +154,7 @@ class PoolSnapshot(WireModel):
 
 
 class PlacedSlice(WireModel):
-    """A slice that is there or is to be, on its GPU."""
+    """A present or planned slice: its profile and placement."""
 
     profile: str
     start: int
@@ -191,7 +191,7 @@ class LayoutDrain(PlacedSlice):
 
 
 class GpuLayout(WireModel):
-    """One GPU against a layout: what must be done until it is cut so.
+    """One GPU compared with a layout: the steps until it conforms.
 
     Attributes:
         gpu: its UUID.
@@ -220,7 +220,7 @@ class GpuLayout(WireModel):
 
 
 class Layouts(WireModel):
-    """GPUs that can be cut, each against its layout.
+    """The partitionable GPUs, each compared with its layout.
 
     Attributes:
         breaks: the reservations that applying it takes slices from, in words.
@@ -232,7 +232,7 @@ class Layouts(WireModel):
 
 
 class LayoutText(WireModel):
-    """A layout file, and which of its configurations is meant.
+    """The text of a layout file, with the name of one of its configurations.
 
     Attributes:
         text: what is in it.
@@ -263,6 +263,6 @@ class ApplyRequest(LayoutText):
 
 
 class Applied(Layouts):
-    """The GPUs under what was applied; ``warned`` are the leases that were warned for it."""
+    """The GPUs under the applied layout; ``warned`` are the leases that were warned for it."""
 
     warned: tuple[int, ...] = ()

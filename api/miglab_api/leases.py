@@ -1,4 +1,4 @@
-"""A lease as the pool tells it, what its server reports, and what is asked for it."""
+"""Leases, the reports of their servers, and the requests about them."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -113,7 +113,7 @@ class LeaseView(WireModel):
 
 
 class Fence(WireModel):
-    """Which lease is meant: a ledger that is restored from a copy gives its numbers once more.
+    """What identifies a lease beside its number, which a ledger restored from a copy gives again.
 
     Attributes:
         ledger: the id of the ledger that granted it; empty for a server from before there was one.
@@ -136,7 +136,7 @@ class AttachRequest(Fence):
 
 
 class ReleaseRequest(WireModel):
-    """Ask for a lease back; freed once the pool has seen for itself that the holder is gone.
+    """Ask to release a lease, which is freed once the pool has confirmed that its holder is gone.
 
     Attributes:
         generation: of the lease that is meant; a spawner says it, as numbers can come again.
@@ -162,7 +162,7 @@ class ExtendRequest(WireModel):
 
 
 class KernelSignal(WireModel):
-    """What a server says of one kernel.
+    """A server's report on one kernel.
 
     Attributes:
         busy: whether it runs something now; None if it cannot be told.
@@ -175,7 +175,7 @@ class KernelSignal(WireModel):
 
 
 class Signals(WireModel):
-    """What a student's server says of itself; `None` is always "it cannot be told".
+    """A report of a student's server on its activity; None always means unknown.
 
     Ages are seconds by the sender's monotonic clock: no two clocks are ever compared.
 
@@ -199,7 +199,7 @@ class Signals(WireModel):
 
 
 class ServerStatus(WireModel):
-    """What one server has, what it waits for, and what staff tell it.
+    """A server's lease, its ticket, and the messages for it.
 
     Attributes:
         lease: the live lease that the server was attached to.

@@ -1,4 +1,4 @@
-"""What a person may choose on the spawn page, and how much of it is free."""
+"""The choices on the spawn page, and how much of each is free."""
 
 from typing import Literal
 
@@ -72,7 +72,7 @@ class QuotaLeft(WireModel):
 
 
 class CourseOffers(WireModel):
-    """What one course offers one user; ``left`` is what that user's quotas leave.
+    """The offers of one course to one user; ``left`` has the user's quotas.
 
     ``borrow`` names the shapes that measurements borrow, the usual one first.  ``guaranteed_s``:
     for how long a lease is guaranteed, seconds; None where leases end when they are set to.

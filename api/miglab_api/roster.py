@@ -1,4 +1,4 @@
-"""A course as its staff see it: who does what now, and how far everybody is."""
+"""The roster of a course as its staff see it: the students' presence and progress."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -13,7 +13,7 @@ MESSAGED_MAX = 200
 
 
 class Presence(StrEnum):
-    """What a student does now; ``not known`` where nothing tells."""
+    """A student's present activity; ``not known`` if nothing reports it."""
 
     HOLDING = "on a slice"
     IDLE = "idle"
@@ -24,14 +24,14 @@ class Presence(StrEnum):
 
 
 class ExperimentStage(StrEnum):
-    """How far an experiment is: its claim is made, or it lies in the file to hand in."""
+    """The stage of an experiment: claimed, or in the file that is handed in."""
 
     CLAIMED = "claimed"
     HANDED_IN = "handed in"
 
 
 class SharedExperiment(WireModel):
-    """What a student's server tells of one experiment.
+    """A student's stage in one experiment.
 
     Attributes:
         experiment: its key, such as ``T-1``.
@@ -44,7 +44,7 @@ class SharedExperiment(WireModel):
 
 
 class ProgressReport(WireModel):
-    """All that a student's server tells of its student; sent once the notice was read.
+    """A student's progress, as the server reports it once the student has read the notice.
 
     Attributes:
         course: the course that the server was started for.
@@ -101,7 +101,7 @@ class RosterView(WireModel):
 
 
 class ClassMessage(WireModel):
-    """Tell some of a course's students something, each in their own JupyterLab.
+    """A message to some of a course's students, shown in their JupyterLab.
 
     Attributes:
         minutes: how long it is shown.

@@ -1,4 +1,4 @@
-"""What staff ask of the pool: drain, reclaim, pause, message, adopt."""
+"""Staff actions on the pool (drain, reclaim, pause, adopt), messages, and the audit."""
 
 from typing import Annotated, Literal, NamedTuple, Self
 
@@ -13,7 +13,7 @@ RequiredReason = Annotated[str, Field(min_length=1, max_length=REASON_MAX, patte
 
 
 class StaffMessage(WireModel):
-    """What staff tell whoever is at a server.
+    """A message from staff, as a server shows it.
 
     Attributes:
         by: who says so, by name.
@@ -40,7 +40,7 @@ class ActionRequest(WireModel):
 
 
 class RoomRequest(ActionRequest):
-    """Take room from new leases.
+    """A staff action that takes slices from new leases.
 
     Attributes:
         anyway: why, though it takes slices from a reservation; empty: then it is refused.
@@ -99,11 +99,11 @@ STAFF_ACTIONS = (
         "Take over the placement of a foreign slice, which is DESTROYED.",
         "slice {which} is being destroyed", "took it over"),
 )  # fmt: skip
-"""The actions that need nothing but a thing and a reason."""
+"""The actions that need only a target and a reason."""
 
 
 class ReclaimRequest(ActionRequest):
-    """Take a lease back.
+    """Reclaim a lease.
 
     Attributes:
         warning_s: how long its holder is warned first; 0 takes it back at once.
@@ -113,7 +113,7 @@ class ReclaimRequest(ActionRequest):
 
 
 class MessageRequest(WireModel):
-    """Tell one user, one server, a course, or all; exactly one of these.
+    """A message to one user, one server, a course, or all; exactly one of these.
 
     Attributes:
         to_user: a user: all their servers, or with ``to_server`` that one.
@@ -160,7 +160,7 @@ class SentMessage(WireModel):
 
 
 class AuditEntry(WireModel):
-    """One thing that was done.
+    """One entry of the audit.
 
     Attributes:
         id: the later, the higher.

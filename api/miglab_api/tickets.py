@@ -1,4 +1,4 @@
-"""A ticket of the queue, as the pool tells it and as a spawner asks for it."""
+"""Tickets of the queue, and the requests about them."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -21,12 +21,12 @@ class Purpose(StrEnum):
 
 
 def borrower_of(server: str) -> str:
-    """The name under which a server without a slice borrows: it has a ticket and lease beside."""
+    """Return the name for the borrowing of a server, which has a ticket and lease of its own."""
     return BORROWER + server
 
 
 def is_borrower(server: str) -> bool:
-    """Whether a ticket or lease under this name is of a server that borrows."""
+    """Whether a server name in a ticket or lease stands for the server's borrowing."""
     return server.startswith(BORROWER)
 
 
@@ -69,7 +69,7 @@ class TicketRequest(WireModel):
 
 
 class WaitEstimate(WireModel):
-    """How long a wait is likely to last from now on; seconds.
+    """An estimate of the remaining wait, in seconds.
 
     Attributes:
         low_s: it hardly lasts shorter.
@@ -124,13 +124,13 @@ class TicketView(WireModel):
 
 
 class RequeueRequest(WireModel):
-    """Ask once more for what a ticket that is over had asked for."""
+    """Ask again for the shape of a ticket that is over."""
 
     ticket: Annotated[int, Field(ge=0, le=2**53)]
 
 
 class Headcount(WireModel):
-    """How full the lab is, counted in people: the same wherever it is said.
+    """How full the lab is, counted in people; every page and command shows the same figures.
 
     Attributes:
         shape: the smallest that is offered; empty where there is none.

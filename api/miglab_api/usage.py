@@ -1,4 +1,4 @@
-"""What slices were used for, as a report that travels."""
+"""The report of usage, and its form as CSV."""
 
 import csv
 import datetime as dt
@@ -11,7 +11,7 @@ from miglab_api.base import WireModel
 
 
 class GroupBy(StrEnum):
-    """What the rows of a report are about."""
+    """The grouping of a report's rows."""
 
     COURSE = "course"
     USER = "user"
@@ -20,7 +20,7 @@ class GroupBy(StrEnum):
 
 
 class UsageRow(WireModel):
-    """What one course, user, shape or week used.
+    """The usage of one course, user, shape or week.
 
     Attributes:
         key: which one; empty for all together.
@@ -48,7 +48,7 @@ class UsageRow(WireModel):
 
 
 class UsageReport(WireModel):
-    """What was used in a period.
+    """The usage of a period.
 
     Attributes:
         since: its first day.

@@ -84,7 +84,7 @@ def guarantee_in_words(until: float, now: float, zone: str = "UTC") -> str:
 
 
 def queue_position(ticket: TicketView) -> str:
-    """Where a ticket that waits stands, in a sentence."""
+    """The position of a waiting ticket, in a sentence."""
     place = ordinal(ticket.position or 1)
     return f"You are {place} of {ticket.waiting} in the queue, waiting for {ticket.shape}."
 
@@ -131,7 +131,7 @@ def shape_title(shape: str, compute_slices: int) -> str:
 
 
 def gpu_picture(shape: str, compute_slices: int) -> str:
-    """A GPU with the part lit that the shape is, as SVG; the words beside it say the same."""
+    """An SVG picture of a GPU in which the shape's part is filled."""
     parts = _parts(shape)
     if not compute_slices or (not parts and shape not in ("full", "cpu")):
         return ""

@@ -289,8 +289,8 @@ def landing_page(settings: Settings) -> Callable[[Any], str]:
     def is_staff(user: Any) -> bool:
         groups = [group.name for group in user.groups]
         is_admin = user.admin or user.name in book.admins
-        return bool(is_admin or book.instructed(user.name, groups, in_all=False)) or bool(
-            book.assisted(user.name, groups)
+        return bool(is_admin or book.courses_instructed(user.name, groups, in_all=False)) or bool(
+            book.courses_assisted(user.name, groups)
         )
 
     def default_url(handler: Any) -> str:

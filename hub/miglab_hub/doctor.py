@@ -24,7 +24,7 @@ from miglab_hub.sign_in import open_sign_in_notice
 from miglab_hub.watched_folders import watched_folders
 from miglab_pool.gpu.readings import DriverMissing, GpuError, GpuHung, GpuLost, GpuMissing
 from miglab_pool.gpu.watched import WatchedDriver, open_watched
-from miglab_pool.hub_answers import HubMisunderstood, base_url_in, json_of
+from miglab_pool.hub_answers import HubMisunderstood, hub_base_url, json_body
 from miglab_pool.settings import Gpus
 from miglab_pool.worker.disks import of_disks, read_disks
 from miglab_pool.worker.health_findings import (
@@ -32,9 +32,9 @@ from miglab_pool.worker.health_findings import (
     GPU_IS_MISSING,
     HealthFinding,
     fine,
-    judged,
-    of_gpu,
-    of_pool,
+    fine_or_wrong,
+    gpu_findings,
+    pool_findings,
     wrong,
 )
 
@@ -88,7 +88,7 @@ def examine_files(settings: Settings) -> Iterator[HealthFinding]:
         return
     is_writable = os.access(settings.state, os.W_OK)
     observation = f"{settings.state}{'' if is_writable else ' is not writable'}"
-    yield judged("state", is_writable, observation, "make the lab's user its owner")
+    yield fine_or_wrong("state", is_writable, observation, "make the lab's user its owner")
     for file in (settings.pool_secret, settings.service_token, settings.proxy_token):
         yield _examine_secret(file)
 
@@ -120,13 +120,13 @@ def examine_hub(settings: Settings) -> Iterator[HealthFinding]:
     try:
         token = settings.service_token.read_text().strip()
         with _hub_client(token) as hub:
-            base_url = base_url_in(hub.get(f"{settings.hub_url}/"))
+            base_url = hub_base_url(hub.get(f"{settings.hub_url}/"))
             api = f"{settings.hub_url}{base_url}hub/api"
-            version = json_of(hub.get(f"{api}/"))["version"]
+            version = json_body(hub.get(f"{api}/"))["version"]
             yield fine("hub", f"JupyterHub {version} at {settings.hub_url}{base_url}")
-            yield _examine_pool_scopes(json_of(hub.get(f"{api}/user")))
+            yield _examine_pool_scopes(json_body(hub.get(f"{api}/user")))
             if not settings.is_on_slurm:
-                yield _examine_server_tokens(json_of(hub.get(f"{api}/miglab/tokens")))
+                yield _examine_server_tokens(json_body(hub.get(f"{api}/miglab/tokens")))
     except OSError as error:
         yield wrong("hub", f"unknown: {error}", "start the lab once: ./lab up")
     except httpx.HTTPError as error:
@@ -151,7 +151,7 @@ def _examine_pool_scopes(whoami: dict[str, Any]) -> HealthFinding:
     observation = (
         f"the pool service lacks {', '.join(lacking)}" if lacking else "has all its scopes"
     )
-    return judged("pool's role", not lacking, observation, USE_SET_UP)
+    return fine_or_wrong("pool's role", not lacking, observation, USE_SET_UP)
 
 
 def _examine_server_tokens(answer: dict[str, Any]) -> HealthFinding:
@@ -219,7 +219,7 @@ def _examine_gpu(driver: WatchedDriver, gpus: Gpus, uuid: str) -> ExaminedGpu:
         info = driver.info(uuid)
         may_be_cut = info.mig is True or (info.mig is None and bool(info.geometry.profiles))
         is_whole = gpus.wants_whole(uuid, info.index)
-        findings = list(of_gpu(info, driver.health(uuid), is_whole=is_whole))
+        findings = list(gpu_findings(info, driver.health(uuid), is_whole=is_whole))
     except DriverMissing:
         raise
     except GpuError as error:
@@ -249,4 +249,4 @@ def examine_pool(settings: Settings) -> Iterator[HealthFinding]:
     except (StartError, OSError) as error:
         yield wrong("pool", str(error), "start the lab, or see the pool's log in the state folder")
         return
-    yield from of_pool(snapshot, health, contradictions)
+    yield from pool_findings(snapshot, health, contradictions)

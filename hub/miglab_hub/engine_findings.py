@@ -18,7 +18,7 @@ import docker  # noqa: TID251
 from miglab_api.engine import HOOK_HAS_A_NAME, Version, gpu_driver_name, parse_version
 from miglab_api.holders import processes_of
 from miglab_hub.settings.lab_toml import Settings
-from miglab_pool.worker.health_findings import HealthFinding, fine, judged, wrong
+from miglab_pool.worker.health_findings import HealthFinding, fine, fine_or_wrong, wrong
 
 #: From the first on, and before the second: what gpu-host.md says, and why.
 TESTED_ENGINES: tuple[Version, Version] = ((20, 10), (30, 0))
@@ -95,7 +95,7 @@ def of_engine(version: str) -> HealthFinding:
     )
     is_tested = number is not None and oldest <= number < first_untried
     doubt = "" if is_tested else ", which the lab has not been tried with"
-    return judged("Docker", is_tested, f"engine {version}{doubt}", remedy)
+    return fine_or_wrong("Docker", is_tested, f"engine {version}{doubt}", remedy)
 
 
 def of_engine_settings(version: str, info: dict[str, Any]) -> Iterator[HealthFinding]:
@@ -229,7 +229,7 @@ def of_toolkit(toolkit: Toolkit) -> Iterator[HealthFinding]:
         is_tested = oldest <= toolkit.version < first_untried
         doubt = "" if is_tested else ", which the lab has not been tried with"
         state = f"NVIDIA container toolkit {_as_text(toolkit.version)}{doubt}"
-        yield judged("toolkit", is_tested, state, f"install one {tried}; {SEE_GUIDE}")
+        yield fine_or_wrong("toolkit", is_tested, state, f"install one {tried}; {SEE_GUIDE}")
     yield from _of_toolkit_settings(toolkit.settings)
 
 

@@ -39,8 +39,10 @@ class RoleBook:
     admins: frozenset[str] = frozenset()
     by_groups: bool = True
 
-    def instructed(self, name: str, groups: Iterable[str], *, in_all: bool) -> frozenset[str]:
-        """The courses that a person instructs.
+    def courses_instructed(
+        self, name: str, groups: Iterable[str], *, in_all: bool
+    ) -> frozenset[str]:
+        """Return the courses that a person instructs.
 
         Args:
             name: the hub's name of the person; empty for what is no person.
@@ -49,16 +51,18 @@ class RoleBook:
         """
         if in_all or name in self.instructors:
             return frozenset(self.courses)
-        named = {course for course, staff in self.courses.items() if name in staff.instructors}
-        return frozenset(named | self._by_group(groups, INSTRUCTORS))
+        by_settings = {
+            course for course, staff in self.courses.items() if name in staff.instructors
+        }
+        return frozenset(by_settings | self._courses_by_group(groups, INSTRUCTORS))
 
-    def assisted(self, name: str, groups: Iterable[str]) -> frozenset[str]:
-        """The courses that a person assists in."""
-        named = {course for course, staff in self.courses.items() if name in staff.assistants}
-        return frozenset(named | self._by_group(groups, ASSISTANTS))
+    def courses_assisted(self, name: str, groups: Iterable[str]) -> frozenset[str]:
+        """Return the courses that a person assists in."""
+        by_settings = {course for course, staff in self.courses.items() if name in staff.assistants}
+        return frozenset(by_settings | self._courses_by_group(groups, ASSISTANTS))
 
-    def _by_group(self, groups: Iterable[str], ending: str) -> set[str]:
+    def _courses_by_group(self, groups: Iterable[str], ending: str) -> set[str]:
         if not self.by_groups:
             return set()
-        held = {group.removesuffix(ending) for group in groups if group.endswith(ending)}
-        return held & self.courses.keys()
+        courses = {group.removesuffix(ending) for group in groups if group.endswith(ending)}
+        return courses & self.courses.keys()

@@ -1,6 +1,6 @@
-"""What the hub answers, looked at before it is believed.
+"""Checks that an answer comes from the hub before it is believed.
 
-A proxy, a login page, or a hub at another path answer too: with a redirect, or with HTML.
+A proxy, a login page, or a hub at another path also answers: with a redirect, or with HTML.
 """
 
 from typing import Any
@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import httpx
 
 HUB_PATH = "/hub/"
-SHOWN = 80  # characters of an answer that is no JSON
+EXCERPT_LENGTH = 80  # characters of an answer that is no JSON
 
 
 class HubMisunderstood(ValueError):
@@ -21,17 +21,17 @@ class HubMisunderstood(ValueError):
         if answer.has_redirect_location:
             received += f" to {answer.headers['Location']}"
         elif text := answer.text.strip():
-            received += f", {text[:SHOWN]!r}"
+            received += f", {text[:EXCERPT_LENGTH]!r}"
         super().__init__(
             f"{request.method} {request.url} was answered with {received}, not with {expected}"
         )
 
 
-def json_of(answer: httpx.Response) -> dict[str, Any]:
-    """The JSON object that the hub answers, be it what was asked for or a refusal.
+def json_body(answer: httpx.Response) -> dict[str, Any]:
+    """Return the JSON object of the hub's answer, whether a success or a refusal.
 
     Raises:
-        HubMisunderstood: it is none.
+        HubMisunderstood: it is no JSON object.
     """
     try:
         body = None if answer.is_redirect else answer.json()
@@ -42,22 +42,22 @@ def json_of(answer: httpx.Response) -> dict[str, Any]:
     return body
 
 
-def done(answer: httpx.Response) -> httpx.Response:
-    """The answer to a change: nothing, or JSON.
+def check_change_answer(answer: httpx.Response) -> httpx.Response:
+    """Return the answer to a change if it is empty or JSON.
 
     Raises:
-        HubMisunderstood: it is neither, so nobody knows whether anything was done.
+        HubMisunderstood: it is neither, so it is unknown whether the change was made.
     """
     if answer.is_redirect or (answer.content and not answer.is_success):
-        json_of(answer)
+        json_body(answer)
     return answer
 
 
-def base_url_in(answer: httpx.Response) -> str:
-    """The path below which a hub serves everything, by where its root sends whoever asks.
+def hub_base_url(answer: httpx.Response) -> str:
+    """Return the path below which a hub serves everything, by the redirect of its root.
 
     Raises:
-        HubMisunderstood: it is no hub that answers.
+        HubMisunderstood: no hub answered.
     """
     path: str = urlsplit(answer.headers.get("Location", "")).path
     if not answer.is_redirect or not path.endswith(HUB_PATH):

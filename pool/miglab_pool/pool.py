@@ -1,10 +1,10 @@
 """The pool: who holds which slice, who waits, and what must be done next.
 
-The one door.  What changes the pool is asked of its parts: `Pool.tickets`, `Pool.leases`,
+`Pool` is the entry point.  Its subjects change it: `Pool.tickets`, `Pool.leases`,
 `Pool.reservations`, `Pool.layouts`, `Pool.staff`, `Pool.people`; each call is a short ledger
-transaction under a lock, from any thread.  What only reads is made from `Pool.view`.  Jobs on GPUs
-and holders are a work list that the service's worker performs, one at a time.  After every restart:
-`reconcile` first.
+transaction under a lock, from any thread.  Whatever only reads is computed from `Pool.view`.  Jobs
+on GPUs and holders form a work list that the service's worker performs, one at a time.  After every
+restart, `reconcile` comes first.
 """
 
 import logging
@@ -54,7 +54,7 @@ log = logging.getLogger(__name__)
 
 
 class Pool:
-    """See the module.
+    """All of the pool's subjects over one store.
 
     Attributes:
         disk_folders: where the lab writes, by what it writes there.
@@ -64,10 +64,10 @@ class Pool:
         settings: the site's limits.
         ledger: open; the caller holds the lab's `PoolLock`.
         driver: the GPUs.
-        holders: who asks after containers and processes.
-        now: the clock, seconds since the epoch.
+        holders: probes and ends containers and processes.
+        now: the wall clock, seconds since the epoch.
         steady: seconds that never jump, by which a step of ``now`` and a pause of the whole process
-            are noticed; None for a caller who moves the one clock as he likes.
+            are noticed; None for a caller who moves the one clock at will.
     """
 
     def __init__(
@@ -97,12 +97,12 @@ class Pool:
 
     @property
     def version(self) -> int:
-        """Grows with every change; what waits for news waits for it to grow."""
+        """A number that grows with every change; long polls wait for it to grow."""
         return self.view.version
 
     @property
     def view(self) -> PoolView:
-        """The pool now, for any thread: what every answer is made from."""
+        """The pool at this moment, for any thread; every answer is computed from it."""
         return self.store.current
 
     @property
@@ -110,7 +110,7 @@ class Pool:
         """The pool's clock, seconds since the epoch."""
         return self.store.now()
 
-    # -- what there is ------------------------------------------------------------------------
+    # -- reading ------------------------------------------------------------------------------
 
     def offers(self, courses: Sequence[str], user: str | None = None) -> Offers:
         """The spawn page's data for these courses, with what this user's quotas leave."""
@@ -121,11 +121,13 @@ class Pool:
         return pool_views.snapshot(self.view)
 
     def delete_old(self) -> int:
-        """Delete some of what is older than it is to be kept; how many rows."""
+        """Delete some of the rows that are older than the settings keep; return how many."""
         keep, store = self.settings.pool, self.store
         with store.lock:  # GPU threads write to the same connection
-            gone = delete_old(store.ledger, store.now(), keep.keep_days, keep.keep_staff_days)
-        return gone + self.roster.delete_old(keep.keep_days)
+            deleted_count = delete_old(
+                store.ledger, store.now(), keep.keep_days, keep.keep_staff_days
+            )
+        return deleted_count + self.roster.delete_old(keep.keep_days)
 
     def sample(self, gpu: str | None = None) -> None:
         """Read memory and processes of a GPU's slices, or of all; the worker's, like `perform`."""
@@ -135,40 +137,40 @@ class Pool:
     def usage_facts(
         self, since: float, until: float, courses: Collection[str] | None = None
     ) -> Facts:
-        """What the ledger says of a period, of these courses or of all.
+        """Read the usage of a period, of these courses or of all.
 
-        Reads the ledger's file and nothing else: may be called from any thread, holds up nobody.
+        Reads only the ledger's file, from any thread, and delays no decision.
         """
         return read_facts(self.store.ledger.path, since, until, courses)
 
     def wellness(self) -> dict[str, Wellness]:
-        """How each GPU is, by its UUID, as it said last."""
+        """Each GPU's last health reading, by UUID."""
         with self.store.lock:
             return dict(self.store.wellness)
 
     def condition(self) -> Condition:
-        """How the GPUs are and were, from memory and the ledger."""
+        """The GPUs' present health and their history, from memory and the ledger."""
         with self.store.lock:
-            return inspect_gpu.condition(self.worker)
+            return inspect_gpu.read_condition(self.worker)
 
     def check_invariants(self) -> list[str]:
-        """What contradicts design's five invariants; empty is well.
+        """Return what contradicts the invariants of `state.invariants`, in words; empty if nothing.
 
-        Every ticket that ever ended is read from the ledger's file, for which nobody waits.
+        The tickets that ended are read from the ledger's file, without the lock.
         """
         with self.store.lock:
-            found = [
+            contradictions = [
                 *invariants.find_contradictions(self.store),
                 *unkept_reservations(self.store.view()),
             ]
-        return [*found, *invariants.ended_without_reason(self.store.ledger.path)]
+        return [*contradictions, *invariants.ended_without_reason(self.store.ledger.path)]
 
-    # -- what must be done --------------------------------------------------------------------
+    # -- acting -------------------------------------------------------------------------------
 
     def turn(self) -> None:
-        """One turn: end what is overdue, grant.  Ledger only."""
+        """Take one turn: end whatever is overdue, and grant.  Writes to the ledger only."""
         if self._clock is not None:
-            self._follow(self._clock)
+            self._follow_clock(self._clock)
         with self.store.write(durable=True) as tx:
             expire_overdue(self.store, tx)
             reservations.record_phases(self.store, tx)
@@ -176,10 +178,10 @@ class Pool:
             end_old_messages(self.store, tx)
             grants.grant_all(self.store, tx)
             grants.prepare_for_layouts(self.store, tx)
-        self._note_what_time_changed()
+        self._publish_changes_of_time()
 
-    def _follow(self, clock: PoolClock) -> None:
-        """Before anything is judged by it: set the clock, and with it what counts from it."""
+    def _follow_clock(self, clock: PoolClock) -> None:
+        """Set the clock, and with it the moments that count from it, before it is used."""
         with self.store.lock:
             jump = clock.jump()
             if jump:
@@ -191,12 +193,12 @@ class Pool:
                 self.store.restart_graces(jump.step_s)
                 self.worker.restart_graces(jump.step_s)
 
-    def _note_what_time_changed(self) -> None:
-        """Time alone moves the queue: that is a change like any other."""
+    def _publish_changes_of_time(self) -> None:
+        """Publish a new view if time alone changed the queue or the GPUs."""
         with self.store.lock:
             before, now = self.store.published, self.store.view()
             is_later = before is not now and before.version == now.version
-            if is_later and _by_time(before) != _by_time(now):
+            if is_later and _state_changed_by_time(before) != _state_changed_by_time(now):
                 self.store.changed()
 
     def may_have_jobs(self, kinds: frozenset[JobKind]) -> bool:
@@ -207,7 +209,7 @@ class Pool:
     def next_job(
         self, kinds: Iterable[JobKind] = ALL_KINDS, busy: Collection[str] = ()
     ) -> Job | None:
-        """What must be done next to a GPU or holder; None when nothing is due.
+        """Return the next job on a GPU or holder; None when nothing is due.
 
         Args:
             kinds: only these; a service may probe holders on a thread of its own.
@@ -217,41 +219,41 @@ class Pool:
             return jobs.next_job(self.worker, frozenset(kinds), busy)
 
     def perform(self, job: Job) -> None:
-        """Do it.  A failing GPU ends up in the ledger, never at the caller."""
+        """Perform a job.  A failing GPU is noted in the ledger; no error is raised."""
         jobs.perform(self.worker, job)
 
     def reconcile(self) -> list[Finding]:
-        """Compare ledger, holders and NVML, and heal: one step after another.
+        """Compare ledger, holders and NVML, and repair differences: all three steps in turn.
 
-        A service takes the three steps apart, so that no GPU waits for another.
+        The service performs the steps one by one, so that no GPU waits for another.
         """
-        found = self.begin_reconcile()
+        findings = self.begin_reconcile()
         inspect_gpu.read_versions(self.worker)
         for gpu in self.worker.driver.uuids:
-            found += self.inspect(gpu)
-        return found + reconcile.ask_after_holders(self.worker)
+            findings += self.inspect(gpu)
+        return findings + reconcile.probe_missing_holders(self.worker)
 
     def begin_reconcile(self) -> list[Finding]:
-        """The first step, at start and on a timer: left-over containers, GPUs not listed now."""
+        """The first step of `reconcile`: left-over containers, GPUs that are not listed now."""
         with self.store.write() as tx:
             clock_steps.carry_over(self.store, tx, 0.0)
             leases.set_missing_guarantees(self.store, tx)
-        return reconcile.begin(self.worker)
+        return reconcile.reconcile_holders(self.worker)
 
-    def lend_for_proof(self, by: str) -> ProofLoan:
+    def lend_for_proof(self, cause: str) -> ProofLoan:
         """Keep leases off the GPUs that nobody holds, while a `miglab prove` of this lab runs."""
-        return proof.lend(self.worker, by)
+        return proof.lend_gpus(self.worker, cause)
 
     def follow_proof(self) -> list[Finding]:
-        """Take the GPUs of a `miglab prove` that is over back, and compare them."""
+        """Take back the GPUs of a `miglab prove` that is over, and inspect them."""
         lent = self.store.under_proof
-        found = proof.follow(self.worker)
+        findings = proof.take_back_if_over(self.worker)
         for gpu in lent - self.store.under_proof:
-            found += self.inspect(gpu)
-        return found
+            findings += self.inspect(gpu)
+        return findings
 
     def inspect(self, gpu: str) -> list[Finding]:
-        """The second, for each GPU: compare it with the ledger, unless a job is at work on it."""
+        """The second step, per GPU: compare it with the ledger, unless a job is under way on it."""
         with self.worker.alone_on(gpu) as is_alone:
             return inspect_gpu.inspect(self.worker, gpu) if is_alone else []
 
@@ -273,22 +275,22 @@ class Pool:
                 keep_room(store.ledger, store.now())
 
     def estimate(self) -> None:
-        """Work out anew how long those in the queue will wait; long, and off the lock.
+        """Estimate anew how long the tickets in the queue will wait; slow, and without the lock.
 
-        The dice are the same each time: figures move only when what they are made of has moved.
+        The random numbers are the same each time, so estimates change only if their inputs do.
         """
         scene = gather.gather_input(self.view)
-        said = estimate.estimate_waits(scene, random.Random(0))  # noqa: S311 -- no secret
-        before = self.store.estimates
-        now = gather.record_estimates(scene.usage.now, said, before)
+        simulated_waits = estimate.estimate_waits(scene, random.Random(0))  # noqa: S311 -- no secret
+        earlier = self.store.estimates
+        estimates = gather.record_estimates(scene.usage.now, simulated_waits, earlier)
         with self.store.lock:
-            self.store.estimates = now
-            if gather.differ_in_minutes(before, now):
+            self.store.estimates = estimates
+            if gather.differ_in_minutes(earlier, estimates):
                 self.store.changed()
 
 
-def _by_time(view: PoolView) -> tuple[object, ...]:
-    """What time alone changes: the order of the queue, GPUs that rest and closed placements."""
+def _state_changed_by_time(view: PoolView) -> tuple[object, ...]:
+    """The part of a view that time alone changes: the queue's order, resting GPUs, closures."""
     resting = [gpu.uuid for gpu in view.gpus.values() if gpu.is_resting]
     closed = [gpu.closed for gpu in view.gpus.values()]
     return list(queue.positions(view)), resting, closed

@@ -1,4 +1,4 @@
-"""When something takes place: a local time on given days, as instants.  Pure, like a table.
+"""Schedules: a local time on given days, as instants.  Pure.
 
 Reservations, layouts, the ends of classes and maintenance windows are all schedules.  A schedule
 means readings of the wall clock in its time zone.  An occurrence is the time during which
@@ -10,8 +10,7 @@ the clock on the wall of that day reads ``starts`` or later and less than ``ends
 - a local time that does not exist (clocks go forward) is the moment at which the clocks jump; a
   class wholly inside the missing hour does not take place that day.
 
-Times at which a class ends or the lab closes are here as settings write them.  Knows no pool; must
-not import it.
+`parse_window` reads a window as settings write it.  Must not import the pool.
 """
 
 import re
@@ -82,7 +81,7 @@ class Schedule:
 def schedule(
     weekdays: int, first: date | None, last: date | None, from_time: str, to_time: str, tz: str
 ) -> Schedule:
-    """The schedule of times written ``HH:MM``, in which `why_not` finds no fault.
+    """Build a schedule from times written ``HH:MM``; `schedule_problem` must find no problem.
 
     Args:
         weekdays: bits, Monday is 1; 0 for once.
@@ -96,7 +95,7 @@ def schedule(
     return Schedule(weekdays, first or LONG_AGO, last, starts, ends, tz)
 
 
-def _from_to(first: str | None, last: str | None) -> int:
+def _weekday_range_mask(first: str | None, last: str | None) -> int:
     """The bits of the days from first to last, over the weekend if need be; 0 without."""
     if first is None:
         return 0
@@ -105,10 +104,10 @@ def _from_to(first: str | None, last: str | None) -> int:
     return sum(1 << (begin + day) % 7 for day in days)
 
 
-def why_not(
+def schedule_problem(
     weekdays: Sequence[str], day: date | None, from_time: str, to_time: str, tz: str, at: float
 ) -> str:
-    """What is wrong with a schedule that somebody asks for, in words; empty: it makes sense.
+    """Return what is wrong with a requested schedule, in words; empty if it is valid.
 
     Args:
         weekdays: names of days; none for once.
@@ -132,12 +131,12 @@ def why_not(
     return ""
 
 
-def mask_of(names: Iterable[str]) -> int:
+def weekday_mask(names: Iterable[str]) -> int:
     """The bits of weekdays given by name (`WEEKDAYS`)."""
     return sum({1 << WEEKDAYS.index(name) for name in names})
 
 
-def names_of(mask: int) -> tuple[str, ...]:
+def weekday_names(mask: int) -> tuple[str, ...]:
     """The names of the weekdays in a mask, Monday first."""
     return tuple(name for bit, name in enumerate(WEEKDAYS) if mask >> bit & 1)
 
@@ -179,11 +178,11 @@ def _instants(day: date, wall: time, zone: ZoneInfo) -> tuple[float, float]:
     first, last = (local.replace(fold=fold).astimezone(UTC) for fold in (0, 1))
     if first <= last:
         return first.timestamp(), (last + MINUTE).timestamp()
-    jump = _jump(last, first, zone).timestamp()
+    jump = _find_jump(last, first, zone).timestamp()
     return jump, jump
 
 
-def _jump(before: datetime, after: datetime, zone: ZoneInfo) -> datetime:
+def _find_jump(before: datetime, after: datetime, zone: ZoneInfo) -> datetime:
     """The first second of the new offset, between an instant of the old and one of the new."""
     old = before.astimezone(zone).utcoffset()
     while after - before > timedelta(seconds=1):
@@ -200,18 +199,18 @@ def occurrences(rule: Schedule, since: float, until: float) -> Iterator[Occurren
     day = max(rule.first, local_day(since, rule.tz) - DAY)
     last = local_day(until, rule.tz) + DAY
     while day <= (last if rule.weekdays else min(last, rule.first)):
-        found = occurrence(rule, day)
-        if found is not None and found.ends_at > since and found.starts_at <= until:
-            yield found
+        candidate = occurrence(rule, day)
+        if candidate is not None and candidate.ends_at > since and candidate.starts_at <= until:
+            yield candidate
         day += DAY
 
 
 def next_occurrence(rule: Schedule, at: float) -> Occurrence | None:
-    """The one in force at a moment, else the next; None if it never takes place again."""
+    """The occurrence in force at a moment, else the next; None if there is no more."""
     day = max(rule.first, local_day(at, rule.tz) - DAY)
-    for found in (occurrence(rule, day + n * DAY) for n in range(LOOK_AHEAD_DAYS)):
-        if found is not None and found.ends_at > at:
-            return found
+    for candidate in (occurrence(rule, day + n * DAY) for n in range(LOOK_AHEAD_DAYS)):
+        if candidate is not None and candidate.ends_at > at:
+            return candidate
     return None
 
 
@@ -219,8 +218,8 @@ class BadTime(ValueError):
     """A time of lab.toml cannot be read; the message says how one is written."""
 
 
-def window(text: str, tz: str) -> Schedule:
-    """A maintenance window, as lab.toml writes one.
+def parse_window(text: str, tz: str) -> Schedule:
+    """Parse a maintenance window of lab.toml.
 
     Args:
         text: ``tue 06:00-08:00``, ``mon-fri 06:00-08:00``, ``2026-11-24 06:00-08:00``.
@@ -229,10 +228,10 @@ def window(text: str, tz: str) -> Schedule:
     Raises:
         BadTime: it is none.
     """
-    found = _TEXT.fullmatch(text.strip().lower())
+    match = _TEXT.fullmatch(text.strip().lower())
     with suppress(ValueError):  # no such date
-        if found is not None and found["starts"] < found["ends"]:
-            day = date.fromisoformat(found["date"]) if found["date"] else None
-            days = _from_to(found["first"], found["last"])
-            return schedule(days, day, None, found["starts"], found["ends"], tz)
+        if match is not None and match["starts"] < match["ends"]:
+            day = date.fromisoformat(match["date"]) if match["date"] else None
+            days = _weekday_range_mask(match["first"], match["last"])
+            return schedule(days, day, None, match["starts"], match["ends"], tz)
     raise BadTime(f'"{text}" is no window: write "tue 06:00-08:00" or a date for the day')

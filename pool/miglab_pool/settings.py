@@ -16,17 +16,17 @@ from miglab_pool.schedule import Schedule
 
 
 @dataclass(frozen=True)
-class Fixed:
-    """Marks what is no key of lab.toml, because no operator would change it; tests do."""
+class NotASetting:
+    """Marks a field that is no key of lab.toml: no operator would change it, but tests do."""
 
 
-FIXED = Fixed()
+NOT_A_SETTING = NotASetting()
 Seconds = Annotated[float, Field(gt=0, le=366 * 24 * 3600)]
 Name = Annotated[str, Field(pattern=r"^\w([\w.@ -]*[\w.-])?$", max_length=255)]
 ShapeText = Annotated[str, Field(min_length=1, max_length=64)]
 T = TypeVar("T")
-Several = Annotated[tuple[T, ...], Field(strict=False)]
-"""TOML has lists alone."""
+TomlTuple = Annotated[tuple[T, ...], Field(strict=False)]
+"""A tuple; TOML has only lists."""
 
 
 class Section(BaseModel):
@@ -38,18 +38,18 @@ class Section(BaseModel):
 class Gpus(Section):
     """[gpus]: which GPUs the lab leases."""
 
-    simulate: Several[str] = Field(
+    simulate: TomlTuple[str] = Field(
         ("A100-40GB", "A100-40GB"),
         max_length=256,
         description="Simulated GPUs: the model of each, at most 256; `miglab sim create --help` "
         "lists the models. Leave it out, or empty, to use real GPUs.",
     )
-    uuids: Several[str] = Field(
+    uuids: TomlTuple[str] = Field(
         (),
         description='UUIDs of the real GPUs to lease ("GPU-…", see `nvidia-smi -L`). The lab '
         "touches no other GPU. If it lists any, none is simulated.",
     )
-    whole: Several[int | str] = Field(
+    whole: TomlTuple[int | str] = Field(
         (),
         description="GPUs that are leased whole, as the shape `full`, with MIG off: by UUID, or "
         "simulated ones by index. Every other GPU that can do MIG is wanted with MIG on, and "
@@ -68,7 +68,7 @@ class Gpus(Section):
     )
 
     @model_validator(mode="after")
-    def _real_or_simulated(self) -> Self:
+    def _check_gpus(self) -> Self:
         if self.uuids and self.simulate and "simulate" in self.model_fields_set:
             raise ValueError("uuids lists real GPUs, and simulate simulated ones: choose one")
         if not (self.simulate or self.uuids):
@@ -78,8 +78,8 @@ class Gpus(Section):
             )
         if len(set(self.uuids)) != len(self.uuids):
             raise ValueError("uuids lists a GPU twice")
-        for given in self.whole:
-            self.key_of(given, "gpus.whole")
+        for gpu in self.whole:
+            self.key_of(gpu, "gpus.whole")
         if self.change_s < self.answer_s:
             raise ValueError(
                 f"change_s ({self.change_s:g}) is less than answer_s ({self.answer_s:g}), and "
@@ -92,24 +92,24 @@ class Gpus(Section):
         """Whether the GPUs are simulated."""
         return not self.uuids
 
-    def key_of(self, given: int | str, setting: str) -> str:
-        """A real GPU's UUID; a simulated one's index, as it has no UUID before it is made.
+    def key_of(self, gpu: int | str, setting: str) -> str:
+        """Return a real GPU's UUID, or a simulated one's index, as its UUID is not known yet.
 
         Args:
-            given: what names the GPU.
-            setting: where, for the error.
+            gpu: the UUID or index in lab.toml.
+            setting: the setting's name, for the error.
 
         Raises:
             ValueError: there is no such GPU.
         """
-        where = f"{setting}: {given!r}"
-        if self.simulated and not isinstance(given, int):
-            raise ValueError(f"{where}: simulated GPUs are named by their index, from 0")
-        if self.simulated and given not in range(len(self.simulate)):
-            raise ValueError(f"{where}: there is none, only 0 to {len(self.simulate) - 1}")
-        if not self.simulated and given not in self.uuids:
-            raise ValueError(f"{where}: not among gpus.uuids; real GPUs are named by their UUID")
-        return str(given)
+        label = f"{setting}: {gpu!r}"
+        if self.simulated and not isinstance(gpu, int):
+            raise ValueError(f"{label}: simulated GPUs are named by their index, from 0")
+        if self.simulated and gpu not in range(len(self.simulate)):
+            raise ValueError(f"{label}: there is none, only 0 to {len(self.simulate) - 1}")
+        if not self.simulated and gpu not in self.uuids:
+            raise ValueError(f"{label}: not among gpus.uuids; real GPUs are named by their UUID")
+        return str(gpu)
 
     def wants_whole(self, uuid: str, index: int) -> bool:
         """Whether a GPU is to have MIG off, and to be leased whole."""
@@ -190,21 +190,21 @@ class Pool(Section):
     )
     # A ticket that nobody attends keeps its position for so long: more than twice `report_s` and
     # more than 40, so that one lost question, of a start or of JupyterLab, costs no position.
-    attend_grace_s: Annotated[Seconds, FIXED] = 120
+    attend_grace_s: Annotated[Seconds, NOT_A_SETTING] = 120
     # A grant may exist for so long without a server; then it expires.
-    attach_s: Annotated[Seconds, FIXED] = 180
+    attach_s: Annotated[Seconds, NOT_A_SETTING] = 180
     # Borrowed slices stay for the next measurement, unless somebody waits for them.
-    borrow_linger_s: Annotated[float, FIXED, Field(ge=0, le=3600)] = 30
+    borrow_linger_s: Annotated[float, NOT_A_SETTING, Field(ge=0, le=3600)] = 30
     # After so long, the use of a slice counts half.
-    fair_half_life_s: Annotated[Seconds, FIXED] = 172_800
+    fair_half_life_s: Annotated[Seconds, NOT_A_SETTING] = 172_800
     # A guarantee that has to end for a reservation ends so long before it begins.
-    clear_s: Annotated[Seconds, FIXED] = 120
+    clear_s: Annotated[Seconds, NOT_A_SETTING] = 120
     # A lease that could only be guaranteed for less, because of a reservation, is not granted.
-    least_s: Annotated[Seconds, FIXED] = 900
+    least_s: Annotated[Seconds, NOT_A_SETTING] = 900
     # Between two checks for servers that have ended unannounced.
-    holders_s: Annotated[Seconds, FIXED] = 2
+    holders_s: Annotated[Seconds, NOT_A_SETTING] = 2
     # Between two comparisons of ledger, GPUs and servers.
-    reconcile_s: Annotated[Seconds, FIXED] = 15
+    reconcile_s: Annotated[Seconds, NOT_A_SETTING] = 15
 
 
 class Reclaim(Section):
@@ -245,19 +245,19 @@ class Reclaim(Section):
         "use. After that, nothing that a student's server reports protects an empty slice.",
     )
     # How often "I am still here" works before something must run again.
-    keepalives: Annotated[int, FIXED, Field(ge=0, le=1000)] = 2
+    keepalives: Annotated[int, NOT_A_SETTING, Field(ge=0, le=1000)] = 2
     # Between two rounds in which all leases are checked.
-    every_s: Annotated[Seconds, FIXED] = 5
+    every_s: Annotated[Seconds, NOT_A_SETTING] = 5
     # So many times as long may a slice be idle with a process or memory on it, which would be lost.
-    holding_factor: Annotated[float, FIXED, Field(ge=1, le=1000)] = 2
+    holding_factor: Annotated[float, NOT_A_SETTING, Field(ge=1, le=1000)] = 2
     # Older reports no longer count, and their server's state is unknown, which is never idle.
-    stale_s: Annotated[Seconds, FIXED] = 90
+    stale_s: Annotated[Seconds, NOT_A_SETTING] = 90
     # Between two reports of a student's server; at most 5 during a warning.
-    report_s: Annotated[float, FIXED, Field(ge=2, le=3600)] = 15
+    report_s: Annotated[float, NOT_A_SETTING, Field(ge=2, le=3600)] = 15
     # Above it a server counts as active, in percent of one core.
-    cpu_busy_pct: Annotated[float, FIXED, Field(gt=0, le=10_000)] = 10
+    cpu_busy_pct: Annotated[float, NOT_A_SETTING, Field(gt=0, le=10_000)] = 10
     # Above it a slice counts as active, where the hardware reports it (Hopper, or a whole GPU).
-    gpu_busy_pct: Annotated[float, FIXED, Field(gt=0, lt=100)] = 1
+    gpu_busy_pct: Annotated[float, NOT_A_SETTING, Field(gt=0, lt=100)] = 1
 
     @property
     def acts(self) -> bool:
@@ -265,7 +265,7 @@ class Reclaim(Section):
         return self.enabled and not self.dry_run
 
     @model_validator(mode="after")
-    def _makes_sense(self) -> Self:
+    def _check_idle_limits(self) -> Self:
         if self.idle_wanted_s > self.idle_s:
             raise ValueError(
                 "idle_wanted_s is longer than idle_s: it is for when others are waiting"
@@ -282,12 +282,12 @@ class Course(Section):
         description="The course's name on the spawn page. If it is empty, the name of the group "
         "is shown.",
     )
-    shapes: Several[ShapeText] = Field(
+    shapes: TomlTuple[ShapeText] = Field(
         min_length=1,
         description="Shapes that the course offers: `1g.5gb`, `2x1g.5gb`, `3g.20gb`, `full`, "
         "`cpu` or a need such as `at least 9 GiB`.",
     )
-    lends: Several[ShapeText] = Field(
+    lends: TomlTuple[ShapeText] = Field(
         (),
         description="Shapes that labkit borrows while it measures, the usual one first. If there "
         'is one, the spawn page offers "Borrow a slice when measuring": a server that holds '
@@ -298,7 +298,7 @@ class Course(Section):
         description="The shape that is selected at first: `cpu`, one of `shapes`, or `borrow` "
         "where the course lends slices.",
     )
-    members: Several[Name] = Field(
+    members: TomlTuple[Name] = Field(
         (),
         description="Students who are put into the group when the lab starts. The authenticator "
         "may add others.",
@@ -309,12 +309,12 @@ class Course(Section):
         "`role` (`student`, `assistant`, `instructor`). It is read when the lab starts. A "
         "relative path starts at the folder of lab.toml.",
     )
-    instructors: Several[Name] = Field(
+    instructors: TomlTuple[Name] = Field(
         (),
         description="People who can see and steer the course's tickets, leases and reservations. "
         "The hub group `NAME-instructors` adds others.",
     )
-    assistants: Several[Name] = Field(
+    assistants: TomlTuple[Name] = Field(
         (),
         description="People who can see the course's tickets and leases, send messages and extend "
         "leases. The hub group `NAME-assistants` adds others.",
@@ -325,7 +325,7 @@ class Course(Section):
         "handed in and when, and when the student was last active, for the Class page. Students "
         "read a notice before the first report. Never sent: predictions, texts, verdicts, code.",
     )
-    gpus: Several[int | str] = Field(
+    gpus: TomlTuple[int | str] = Field(
         (),
         description="GPUs for this course alone: UUIDs, or the indices of simulated GPUs, from 0. "
         "No other course gets leases on them, and the course's instructors may drain and "
@@ -341,11 +341,11 @@ class Course(Section):
 
     @property
     def people(self) -> tuple[str, ...]:
-        """Everybody of the course, each once: students, and who teaches it."""
+        """Everybody of the course once: students, assistants and instructors."""
         return tuple(dict.fromkeys((*self.members, *self.assistants, *self.instructors)))
 
     @model_validator(mode="after")
-    def _default_is_offered(self) -> Self:
+    def _check_default(self) -> Self:
         if self.default == BORROW and not self.lends:
             raise ValueError('default "borrow" needs shapes to borrow: lends = ["1g.5gb"]')
         if self.default not in (*self.shapes, CPU, BORROW):
@@ -403,7 +403,7 @@ class Quota(Section):
         return float(getattr(self, kind))
 
     @model_validator(mode="after")
-    def _says_something(self) -> Self:
+    def _check_limits(self) -> Self:
         if not (self.memory_slices or self.slice_hours_week or self.lease_s):
             raise ValueError("it limits nothing: set memory_slices, slice_hours_week or lease_s")
         if self.shared and (self.user or self.lease_s):
@@ -432,7 +432,7 @@ class Tuning(Section):
 
 
 class PoolSettings(Section):
-    """The tables that the pool reads, as lab.toml has them, and what follows from them."""
+    """The tables of lab.toml that the pool reads, and values derived from them."""
 
     gpus: Gpus = Gpus()
     pool: Pool = Pool()
@@ -448,7 +448,7 @@ class PoolSettings(Section):
 
     @field_validator("courses", mode="after")
     @classmethod
-    def _named(cls, courses: dict[str, Course]) -> dict[str, Course]:
+    def _default_titles(cls, courses: dict[str, Course]) -> dict[str, Course]:
         """Courses without a title are called by the group's name."""
         return {
             name: course if course.title else course.model_copy(update={"title": name})
@@ -456,7 +456,7 @@ class PoolSettings(Section):
         }
 
     @model_validator(mode="after")
-    def _courses_agree(self) -> Self:
+    def _check_course_names(self) -> Self:
         for name in sorted(self.courses):  # a group that would make its members another's staff
             for ending in (INSTRUCTORS, ASSISTANTS):
                 if name + ending in self.courses:
@@ -469,7 +469,7 @@ class PoolSettings(Section):
         return self
 
     @model_validator(mode="after")
-    def _quotas_name_courses(self) -> Self:
+    def _check_quota_courses(self) -> Self:
         for name, quota in self.quotas.items():
             if quota.course and quota.course not in self.courses:
                 raise ValueError(
@@ -487,17 +487,21 @@ class PoolSettings(Section):
         Raises:
             ValueError: there is no such GPU, or it is assigned to two courses.
         """
-        found: dict[str, str] = {}
+        course_by_key: dict[str, str] = {}
         for name, course in self.courses.items():
-            for given in course.gpus:
-                key = self.gpus.key_of(given, f"courses.{name}.gpus")
-                if key in found:
-                    other = f'"{found[key]}"' if found[key] != name else "the same course"
-                    raise ValueError(
-                        f"courses.{name}.gpus: GPU {given} is assigned to {other} already"
+            for gpu in course.gpus:
+                key = self.gpus.key_of(gpu, f"courses.{name}.gpus")
+                if key in course_by_key:
+                    other = (
+                        f'"{course_by_key[key]}"'
+                        if course_by_key[key] != name
+                        else "the same course"
                     )
-                found[key] = name
-        return found
+                    raise ValueError(
+                        f"courses.{name}.gpus: GPU {gpu} is assigned to {other} already"
+                    )
+                course_by_key[key] = name
+        return course_by_key
 
     def assigned_course(self, uuid: str, index: int) -> str:
         """The course that a GPU is assigned to; empty for none: every course gets leases there."""

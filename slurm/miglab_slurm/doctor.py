@@ -13,7 +13,7 @@ import jupyterhub
 
 from miglab_api.offers import CPU
 from miglab_hub.settings.tables import is_loopback
-from miglab_pool.worker.health_findings import HealthFinding, fine, judged, wrong
+from miglab_pool.worker.health_findings import HealthFinding, fine, fine_or_wrong, wrong
 from miglab_slurm import node_probe
 from miglab_slurm.batch_script import probe_script
 from miglab_slurm.commands import CommandFailed, as_account, run
@@ -110,14 +110,14 @@ def of_version(config: Config) -> HealthFinding:
     version = tuple(int(part) for part in said.split(".")[:2] if part.isdecimal())
     is_new = version >= OLDEST
     untried = "; miglab was tried with 22.05 and 24.11" if is_new and version not in TRIED else ""
-    return judged("Slurm", is_new, f"version {said}{untried}", "upgrade to 22.05 or newer")
+    return fine_or_wrong("Slurm", is_new, f"version {said}{untried}", "upgrade to 22.05 or newer")
 
 
 def of_tracking(config: Config) -> HealthFinding:
     """Whether a process that ignores SIGTERM ends with its job."""
     said = config.get("ProctrackType", "unknown")
     do = "set ProctrackType=proctrack/cgroup: what ignores SIGTERM outlives its job otherwise"
-    return judged("process tracking", said == "proctrack/cgroup", said, do)
+    return fine_or_wrong("process tracking", said == "proctrack/cgroup", said, do)
 
 
 def of_devices(config: Config) -> HealthFinding:
@@ -125,7 +125,7 @@ def of_devices(config: Config) -> HealthFinding:
     task, devices = config.get("TaskPlugin", "unknown"), config.get("ConstrainDevices", "unknown")
     is_fine = "task/cgroup" in task and devices.lower() == "yes"
     do = "set TaskPlugin=task/cgroup and ConstrainDevices=yes: a job can open any slice otherwise"
-    return judged("isolation", is_fine, f"TaskPlugin={task}, ConstrainDevices={devices}", do)
+    return fine_or_wrong("isolation", is_fine, f"TaskPlugin={task}, ConstrainDevices={devices}", do)
 
 
 def of_kill_wait(config: Config) -> HealthFinding:
@@ -133,7 +133,7 @@ def of_kill_wait(config: Config) -> HealthFinding:
     found = re.match(r"\d+", config.get("KillWait", ""))
     is_fine = found is not None and int(found[0]) <= KILL_WAIT_S
     do = f"set KillWait={KILL_WAIT_S}: a job that is ending blocks its whole node for new jobs"
-    return judged("KillWait", is_fine, f"{found[0]} s" if found else "unknown", do)
+    return fine_or_wrong("KillWait", is_fine, f"{found[0]} s" if found else "unknown", do)
 
 
 def of_backfill(config: Config) -> HealthFinding:
@@ -141,14 +141,14 @@ def of_backfill(config: Config) -> HealthFinding:
     found = re.search(r"\bbf_interval=(\d+)", config.get("SchedulerParameters", ""))
     seconds = int(found[1]) if found else BF_DEFAULT_S
     do = f"set SchedulerParameters=bf_interval={BF_INTERVAL_S}: starts are planned that rarely"
-    return judged("backfill", seconds <= BF_INTERVAL_S, f"bf_interval={seconds}", do)
+    return fine_or_wrong("backfill", seconds <= BF_INTERVAL_S, f"bf_interval={seconds}", do)
 
 
 def of_limits(config: Config) -> HealthFinding:
     """Whether Slurm refuses what can never run."""
     said = config.get("EnforcePartLimits", "NO")
     do = "set EnforcePartLimits=ALL: jobs above a partition's limits are accepted, and never run"
-    return judged("EnforcePartLimits", said.upper() in ("ALL", "ANY", "YES"), said, do)
+    return fine_or_wrong("EnforcePartLimits", said.upper() in ("ALL", "ANY", "YES"), said, do)
 
 
 def of_accounts(config: Config) -> HealthFinding:
@@ -160,7 +160,7 @@ def of_accounts(config: Config) -> HealthFinding:
     do = "set AccountingStoreFlags=job_comment: sacct knows no course otherwise, and usage is from "
     do += "the lab's own log"
     found = f"{kind}, AccountingStoreFlags={flags}"
-    return judged("accounts", "job_comment" in flags, found, do)
+    return fine_or_wrong("accounts", "job_comment" in flags, found, do)
 
 
 CHECKS: tuple[Check, ...] = (
@@ -273,7 +273,7 @@ def of_name(settings: SlurmSettings, picture: ClusterPicture) -> HealthFinding:
     do = "give each lab a lab.name of its own, or `miglab restore` a backup; cancel by hand "
     do += "(scancel) what nobody needs"
     alone = f"no other lab's job bears the name {settings.lab_id}"
-    return judged("lab.name", not told, told or alone, do)
+    return fine_or_wrong("lab.name", not told, told or alone, do)
 
 
 # -- submitting ----------------------------------------------------------------------------------

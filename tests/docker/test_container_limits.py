@@ -110,12 +110,12 @@ def test_the_rules_that_doctor_prints_hold(engine: docker.DockerClient, lab: Set
         pytest.skip("no rights on the engine's firewall")
     students_bridge(lab)  # with the hub on the host: one network for all
     (before,) = examine_egress(lab)
-    assert before.is_wrong and f":{lab.pool_port}" in before.found
-    rules = [line for line in before.do.splitlines() if line.startswith("iptables ")]
+    assert before.is_wrong and f":{lab.pool_port}" in before.observation
+    rules = [line for line in before.remedy.splitlines() if line.startswith("iptables ")]
     try:
         with installed(rules):
             (after,) = examine_egress(lab)
-            assert not after.is_wrong, after.found
+            assert not after.is_wrong, after.observation
     finally:
         engine.networks.get(lab.network).remove()
-    assert METADATA in after.found
+    assert METADATA in after.observation

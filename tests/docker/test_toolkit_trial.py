@@ -50,7 +50,7 @@ def test_an_engine_without_the_hook_says_so(
     before = containers(engine)
     with pytest.raises(APIError) as refusal:
         trial(engine, base_image, host)
-    assert "install nvidia-container-toolkit" in refused(str(refusal.value.explanation)).do
+    assert "install nvidia-container-toolkit" in refused(str(refusal.value.explanation)).remedy
     assert not [new for new in containers(engine) - before if is_trial(engine, new)]
 
 

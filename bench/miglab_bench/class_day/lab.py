@@ -80,7 +80,7 @@ class Servers(HostHolders):
         """Return whether the holder runs."""
         return Liveness.ALIVE if holder in self.running else Liveness.GONE
 
-    def missing(self, holders: Collection[str]) -> set[str]:
+    def probably_gone(self, holders: Collection[str]) -> set[str]:
         """Return the holders that do not run."""
         return set(holders) - self.running
 

@@ -18,7 +18,7 @@ from miglab_bench.faults.recorded_hub import AnsweredStart
 from miglab_bench.faults.series import Act
 from miglab_bench.harness.student import CheckFailed, Student
 from miglab_hub import lab_secrets
-from miglab_pool.reclaim.policy import KEPT
+from miglab_pool.reclaim.policy import FILES_ARE_KEPT
 
 AGAIN_S = 1.0
 TIMEOUT_S = 5.0  # of one request: an act that finds nobody is over then
@@ -231,7 +231,7 @@ class FaultClass:
         answer = self.lab.must_ask(f"/leases/{server.lease}")
         lease = {} if answer.is_error else answer.json()  # an older ledger may not know it
         reason = lease.get("reason", "") if lease.get("holder") == holder else ""
-        return bool(reason.endswith(KEPT)) or reason == STARTS_ANEW
+        return bool(reason.endswith(FILES_ARE_KEPT)) or reason == STARTS_ANEW
 
     def _student(self, name: str) -> FaultStudent:
         """The student of this name; the pool calls one "ada (ID)" whose account a lost hub had."""

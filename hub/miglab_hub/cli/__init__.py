@@ -8,7 +8,6 @@ tools the one that was asked for is loaded, and no other.  What a checkout adds 
 import json
 import sys
 from collections.abc import Iterable
-from dataclasses import asdict
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -145,7 +144,10 @@ def doctor(
     findings = _doctor_findings(settings, egress=egress, slurm=slurm)
     is_wrong = any(finding.is_wrong for finding in findings)
     if as_json:
-        rows = [asdict(finding) for finding in findings]
+        rows = [
+            {"subject": f.subject, "level": f.level, "found": f.observation, "do": f.remedy}
+            for f in findings
+        ]
         print(json.dumps({"ok": not is_wrong, "findings": rows}))
     else:
         _print_findings(findings)
@@ -173,9 +175,9 @@ def _doctor_findings(settings: Settings, *, egress: bool, slurm: bool) -> "list[
 def _print_findings(findings: "Iterable[HealthFinding]") -> None:
     console = Console(soft_wrap=True, highlight=False, markup=False)
     for finding in findings:
-        console.print(f"{finding.level.value:<5} {finding.subject}: {finding.found}")
-        if finding.do:
-            console.print(f"      → {finding.do}")
+        console.print(f"{finding.level.value:<5} {finding.subject}: {finding.observation}")
+        if finding.remedy:
+            console.print(f"      → {finding.remedy}")
 
 
 @app.command()

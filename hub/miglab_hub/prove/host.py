@@ -108,7 +108,7 @@ def _cdi_problems(version: str, info: dict[str, Any]) -> list[str]:
     from miglab_hub.engine_findings import CDI, of_engine_settings  # Docker's client is installed
 
     findings = of_engine_settings(version, info)
-    return [finding.found for finding in findings if finding.subject == CDI]
+    return [finding.observation for finding in findings if finding.subject == CDI]
 
 
 def _specification(file: Path) -> dict[str, Any]:

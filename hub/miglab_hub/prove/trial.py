@@ -19,9 +19,9 @@ from miglab_pool.state.proof import (
     ProofFolder,
     ProofRecord,
     ProofSlice,
-    announced,
     undo_slices,
-    withdrawn,
+    with_slices,
+    without_slices,
 )
 
 RETRY_S = 0.02
@@ -41,7 +41,7 @@ class Journal:
 
     def announce(self, *slices: ProofSlice) -> None:
         """Slices may lie there from now on."""
-        self._keep(announced(self.record, slices))
+        self._keep(with_slices(self.record, slices))
 
     def announce_containers(self) -> None:
         """Containers of the run may exist from now on."""
@@ -49,7 +49,7 @@ class Journal:
 
     def withdraw(self, *slices: ProofSlice) -> None:
         """No slice of the run lies there any more."""
-        self._keep(withdrawn(self.record, slices))
+        self._keep(without_slices(self.record, slices))
 
     def _keep(self, record: ProofRecord) -> None:
         if self._folder is None:

@@ -167,7 +167,7 @@ def _end_servers(ender: ServerEnder, metrics: Metrics) -> Callable[[PoolRunner],
 
     async def end_servers(runner: PoolRunner) -> None:
         leases = await runner.decide(lambda pool: release_due_leases(pool, metrics.reclaimed))
-        await ender.ask(leases)
+        await ender.stop_servers(leases)
         runner.unknown_to_hub = ender.unknown
         abandoned = ender.abandoned
         await runner.decide(lambda pool: pool.leases.abandon(abandoned))
@@ -227,7 +227,7 @@ def _report_rights(driver: WatchedDriver) -> None:
         return
     rights = examine_mig_rights()
     if rights.is_wrong:
-        log.error("%s; %s", rights.found, rights.do)
+        log.error("%s; %s", rights.observation, rights.remedy)
 
 
 def _keep_backup(settings: Settings) -> None:

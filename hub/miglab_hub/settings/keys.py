@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from miglab_pool.settings import Fixed, PoolSettings
+from miglab_pool.settings import NotASetting, PoolSettings
 
 OLD_NAMES = {
     "students": "write [servers] instead",
@@ -49,7 +49,7 @@ def keys_of(model: type[BaseModel]) -> dict[str, FieldInfo]:
 
 def is_fixed(field: FieldInfo) -> bool:
     """Whether it is a constant that only tests change."""
-    return any(isinstance(mark, Fixed) for mark in field.metadata)
+    return any(isinstance(mark, NotASetting) for mark in field.metadata)
 
 
 def table_of(field: FieldInfo) -> type[BaseModel] | None:

@@ -32,7 +32,7 @@ from miglab_hub.settings.tables import (
     unproven_identity,
 )
 from miglab_pool.course_roles import CourseStaff, RoleBook
-from miglab_pool.schedule import Schedule, window
+from miglab_pool.schedule import Schedule, parse_window
 from miglab_pool.settings import Course, PoolSettings
 
 ENV_CONFIG = "MIGLAB_CONFIG"
@@ -126,7 +126,7 @@ class Settings(StateFolder, PoolSettings):
     @property
     def maintenance_windows(self) -> tuple[Schedule, ...]:
         """When the lab is closed."""
-        return tuple(window(text, self.lab.timezone) for text in self.lab.maintenance)
+        return tuple(parse_window(text, self.lab.timezone) for text in self.lab.maintenance)
 
     @property
     def further_databases(self) -> tuple[Path, ...]:

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 
-from miglab_pool.schedule import is_zone, window
-from miglab_pool.settings import FIXED, Name, Seconds, Section, Several
+from miglab_pool.schedule import is_zone, parse_window
+from miglab_pool.settings import NOT_A_SETTING, Name, Seconds, Section, TomlTuple
 
 PublicPort = Annotated[int, Field(ge=1, le=65531)]  # four more follow it
 GIT_LINK = re.compile(r"(https://[a-z0-9.-]+(:[0-9]{1,5})?|file://)(/[\w.~+-]+)+/?", re.ASCII)
@@ -86,7 +86,7 @@ class Lab(Section):
         description="Time zone of `maintenance` and of the weeks in usage reports, for example "
         "`Europe/Berlin`.",
     )
-    maintenance: Several[str] = Field(
+    maintenance: TomlTuple[str] = Field(
         (),
         description='When the lab is closed, for example `"tue 06:00-08:00"` or `"2026-11-24 '
         '06:00-08:00"`. All leases are reclaimed when it begins, and none is granted until it '
@@ -98,7 +98,7 @@ class Lab(Section):
         if not is_zone(self.timezone):
             raise ValueError(f'timezone "{self.timezone}" is not known; write "Europe/Berlin"')
         for text in self.maintenance:
-            window(text, self.timezone)
+            parse_window(text, self.timezone)
         return self
 
     @model_validator(mode="after")
@@ -227,7 +227,7 @@ class ServerSettings(Section):
         description="Folder of notebooks that are copied to students with local servers; "
         "containers have the image's. If it is empty, the lab's own notebooks are used.",
     )
-    git_links: Several[str] = Field(
+    git_links: TomlTuple[str] = Field(
         (),
         description="Repositories whose files a [link](../howto/git-links.md) may bring into a "
         "student's home: where they lie, such as `https://github.com/example/`, or one of them. "
@@ -237,7 +237,7 @@ class ServerSettings(Section):
         "everyone", description="Course of users who are in no group that is a course."
     )
     # To create and start a server once its slices exist; then the start fails, and gives them back.
-    create_timeout_s: Annotated[Seconds, FIXED] = 120
+    create_timeout_s: Annotated[Seconds, NOT_A_SETTING] = 120
 
     @model_validator(mode="after")
     def _git_links_name_owners(self) -> Self:
@@ -259,13 +259,13 @@ class Authentication(Section):
         description="`shared-password`, or any JupyterHub authenticator, by its entry point or "
         "full class name.",
     )
-    admins: Several[Name] = Field(
+    admins: TomlTuple[Name] = Field(
         (),
         description="Site admins, by the names that they have after sign-in. With "
         '`shared-password` the default is `["admin"]`; with any other authenticator that name is '
         "refused, because it belongs to whoever has registered it.",
     )
-    instructors: Several[Name] = Field(
+    instructors: TomlTuple[Name] = Field(
         (),
         description="Instructors of every course. With `shared-password` the default is "
         '`["instructor"]`, which any other authenticator refuses as it refuses "admin".',

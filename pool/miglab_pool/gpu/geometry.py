@@ -134,7 +134,7 @@ class Placed:
 
     @property
     def bits(self) -> int:
-        """What it takes of a GPU: two that share a bit cannot both be on one."""
+        """The bits that it occupies of a GPU; two that share a bit cannot both be on one."""
         mask = self.placement.mask
         bits = mask | self.profile.engine_bits
         for shift in self.profile.engine_shifts:
@@ -148,7 +148,7 @@ def _all_placements(profile: Profile) -> list[Placed]:
 
 
 def occupied_mask(placed_slices: Iterable[Placed]) -> int:
-    """The memory slices taken, as bits."""
+    """The occupied memory slices, as bits."""
     mask = 0
     for placed_slice in placed_slices:
         mask |= placed_slice.placement.mask
@@ -156,7 +156,7 @@ def occupied_mask(placed_slices: Iterable[Placed]) -> int:
 
 
 def occupied_bits(placed_slices: Iterable[Placed]) -> int:
-    """All that is taken of a GPU, as `Placed.bits`."""
+    """The bits that slices occupy of a GPU, as `Placed.bits`."""
     bits = 0
     for placed_slice in placed_slices:
         bits |= placed_slice.bits

@@ -39,7 +39,7 @@ UUID_LINE = "GPU UUID:"
 
 
 def pci_ids_of_kernel(folder: Path = KERNEL_GPUS) -> dict[str, str]:
-    """Where the GPUs are, by UUID, without asking NVML: a GPU that hangs holds nobody up here.
+    """Return the GPUs' PCI ids by UUID without a call to NVML, which a hanging GPU could block.
 
     The driver's module has a folder for each GPU, named by its PCI id, whose file ``information``
     has the line ``GPU UUID: GPU-…`` (driver 580.159.04); ``GPU-????…`` before a GPU was ever used.

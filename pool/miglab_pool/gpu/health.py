@@ -92,7 +92,7 @@ class XidWatch:
         return None if faults is None else tuple(faults)
 
     def close(self) -> None:
-        """Give the event sets back."""
+        """Free the event sets."""
         for events in self._events.values():
             if events is not None:
                 call("close the event set", self._nvml.nvmlEventSetFree, events)
@@ -157,9 +157,9 @@ def read_health(nvml: Any, watch: XidWatch, handles: GpuHandles, gpu_uuid: str) 
 def judge(
     ecc_errors: int | None, xids: tuple[Xid, ...] | None, needs: str | None
 ) -> tuple[bool | None, str]:
-    """Whether such a GPU is well, and what to do if not.
+    """Judge whether a GPU is well, and say what to do if it is not.
 
-    What the driver says that the card needs decides; where it does not tell, what was heard does.
+    The driver's recovery action decides; if the driver does not report it, the faults decide.
     After Xid 95 all counters may read 0 while the driver asks for a reset, and after a contained
     error it may ask for nothing.
 
@@ -205,7 +205,7 @@ def _read(nvml: Any, watch: XidWatch, gpu: Any, gpu_uuid: str) -> Health:
 
 
 def read_needs(nvml: Any, gpu: Any, gpu_uuid: str) -> str | None:
-    """What the driver says that the card needs; empty: nothing; None: it does not tell.
+    """Return the driver's recovery action for the GPU; empty: none needed; None: not reported.
 
     Drivers that do not know the field answer INVALID_ARGUMENT beside it (seen on an H100).
 
@@ -254,12 +254,12 @@ class ActivityWatch:
         self._last: dict[Key, Any] = {}
 
     def of_slice(self, gpu: Any, gpu_uuid: str, gi_id: int) -> float | None:
-        """Percent since this slice was asked after last; None where it is not known (yet)."""
+        """Activity in percent since the last call for this slice; None if unknown (yet)."""
         with self._guard:
             return self._since_last(gpu, (gpu_uuid, gi_id))
 
     def of_gpu(self, gpu: Any, gpu_uuid: str) -> float | None:
-        """Percent of a whole GPU; with MIG on only GPM could tell it."""
+        """Activity of a whole GPU in percent; with MIG on, only GPM reports it."""
         with self._guard:
             if self._has_gpm(gpu, gpu_uuid):
                 return self._since_last(gpu, (gpu_uuid, None))
@@ -273,7 +273,7 @@ class ActivityWatch:
             self._drop((gpu_uuid, gi_id))
 
     def close(self) -> None:
-        """Give every sample back."""
+        """Free every sample."""
         with self._guard:
             for key in list(self._last):
                 self._drop(key)

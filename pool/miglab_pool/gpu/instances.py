@@ -1,4 +1,4 @@
-"""What lies on a GPU in MIG mode, whoever made it: GPU instances, and compute instances in them.
+"""Lists the GPU instances and compute instances on a GPU, and creates compute instances.
 
 A slice is one GPU instance with one compute instance on all of it.  Both are enumerated: a GPU
 instance without a compute instance is invisible to a walk over MIG devices.

@@ -25,7 +25,13 @@ from miglab_pool.http.errors import REFUSED
 from miglab_pool.http.pages.frame import render, short
 from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.ledger.rows import GPU_LOST, GPU_OK, GPU_UNFIT, GPU_UNKNOWN
-from miglab_pool.worker.health_findings import HOT_C, HealthFinding, of_gpu, of_pool, wrong
+from miglab_pool.worker.health_findings import (
+    HOT_C,
+    HealthFinding,
+    gpu_findings,
+    pool_findings,
+    wrong,
+)
 from miglab_pool.worker.inspect_gpu import BY, Condition
 from miglab_pool.worker.inspect_gpu import Finding as Disagreement
 
@@ -173,7 +179,7 @@ def health_of(runner: PoolRunner, snapshot: PoolSnapshot) -> ServiceHealth:
         is_stuck=runner.is_stuck,
         is_reconciled=runner.is_reconciled,
         unknown_to_hub=len(runner.unknown_to_hub),
-        left_alone=sum(one.kind == "holder" and not one.done for one in runner.findings),
+        left_alone=sum(one.kind == "holder" and not one.action for one in runner.findings),
         is_other_engine=has_other_engine,
         silent_servers=runner.silent_servers,
         is_disk_full=runner.is_disk_full,
@@ -223,7 +229,7 @@ async def page(request: Request, principal: Principal) -> str:
     snapshot = await runner.snapshot()
     findings = [
         *of_gpus(snapshot, condition),
-        *of_pool(snapshot, health_of(runner, snapshot).model_dump(), contradictions),
+        *pool_findings(snapshot, health_of(runner, snapshot).model_dump(), contradictions),
         *examined.findings,
     ]
     return render(
@@ -253,12 +259,12 @@ async def page(request: Request, principal: Principal) -> str:
 
 def of_gpus(snapshot: PoolSnapshot, condition: Condition) -> list[HealthFinding]:
     """What doctor says of GPUs that take leases; of the others the pool says more.  Pure."""
-    infos, said = condition.infos, condition.said
+    infos, said = condition.infos, condition.wellness
     return [
         finding
         for gpu in snapshot.gpus
         if gpu.state == GPU_OK and gpu.uuid in said and gpu.uuid in infos
-        for finding in of_gpu(
+        for finding in gpu_findings(
             infos[gpu.uuid],
             said[gpu.uuid].health,
             is_whole=infos[gpu.uuid].mig is False,  # the mode is as wanted, or it would be unfit
@@ -268,7 +274,7 @@ def of_gpus(snapshot: PoolSnapshot, condition: Condition) -> list[HealthFinding]
 
 def cards(snapshot: PoolSnapshot, condition: Condition, now: float) -> list[GpuCard]:
     """Each GPU with what it said last.  Pure."""
-    said = condition.said
+    said = condition.wellness
     return [
         GpuCard(gpu, said[gpu.uuid].health, max(0.0, now - said[gpu.uuid].at))
         if gpu.uuid in said
@@ -297,4 +303,4 @@ def called(holder: str) -> str:
 
 def orphans(findings: Iterable[Disagreement]) -> list[Disagreement]:
     """What reconcile found at its last round and left to somebody; slices are listed anyhow."""
-    return [one for one in findings if not one.done and one.kind != "slice"]
+    return [one for one in findings if not one.action and one.kind != "slice"]

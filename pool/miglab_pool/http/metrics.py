@@ -167,11 +167,11 @@ class Metrics:
 
     def reconciled(self, found: Sequence[Finding]) -> None:
         """Count what a round of reconcile found."""
-        still = Tally(one.kind for one in found if not one.done)
+        still = Tally(one.kind for one in found if not one.action)
         for about in FOUND:
             self._open.labels(about).set(still[about])
         for one in found:
-            if one.done:
+            if one.action:
                 self._repaired.labels(one.kind).inc()
 
     def render(

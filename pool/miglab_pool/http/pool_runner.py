@@ -27,7 +27,7 @@ from miglab_pool.reclaim.round import Reclaimer
 from miglab_pool.worker.disks import DiskUse
 from miglab_pool.worker.inspect_gpu import Finding, read_versions
 from miglab_pool.worker.jobs import Job, JobKind
-from miglab_pool.worker.reconcile import ask_after_holders
+from miglab_pool.worker.reconcile import probe_missing_holders
 
 log = logging.getLogger(__name__)
 _POOL, _RECLAIM = settings.Pool(), settings.Reclaim()
@@ -345,7 +345,7 @@ class PoolRunner:
         await self._guard("reconcile", lambda: asyncio.shield(begun))
 
     async def _ask_after_holders(self) -> list[Finding]:
-        return await self._on("holders", lambda pool: ask_after_holders(pool.worker))
+        return await self._on("holders", lambda pool: probe_missing_holders(pool.worker))
 
     async def _sample_next(self) -> None:
         """Begin to read the next GPU, if its last reading has come back.

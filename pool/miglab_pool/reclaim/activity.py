@@ -1,16 +1,16 @@
-"""What students' servers say, and what a lease is doing: active, idle, or unknown.
+"""Keeps the reports of students' servers, and judges leases: active, idle, or unknown.
 
-Signals are memory only, one entry for each live lease.  Two clocks are never compared: a server
-sends ages by its own monotonic clock, what arrives is stamped by this process's, so a clock that
-jumps changes nothing.  What is absurd never gets here (`Signals` refuses it).
+Reports are memory only, one for each live lease.  Two clocks are never compared: a server sends
+ages by its own monotonic clock, and this process stamps their arrival by its own, so a clock that
+jumps changes nothing.  `Signals` refuses absurd reports before they get here.
 
-What the server says and what NVML reads go in, a state and figures come out.  NVML beats the
-server: a GPU that computes is in use, whatever is said or left unsaid; what a student sends can
-shield a slice that NVML shows empty for a bounded time only, so does a page that is merely looked
-at, and so does silence, where it is the server's own.  Unknown is never idle.
+`judge` takes a server's report and NVML's reading, and returns a state with figures.  NVML takes
+precedence: a GPU that computes is in use, whatever its server reports.  If NVML shows a slice as
+empty, a report of work, an open page or a silent server protects it only for a limited time.
+Unknown is never idle.
 
-How long each lease worked and did nothing is added up for reports of usage; what was not handed
-over when the service ends, at most a minute, is not known.
+The time that each lease was active, idle or unknown is summed for reports of usage; of the sums at
+most a minute is lost when the service ends.
 """
 
 import math
@@ -29,8 +29,8 @@ HAND_OVER_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """What is known of a server at one moment.
+class ServerActivity:
+    """A server's activity at one moment, as far as its reports tell.
 
     An age is `NEVER` where there is nothing that could have one, and None where it is unknown.
 
@@ -100,12 +100,12 @@ class SignalBoard:
             entry.cpu_busy_at = now
         entry.signals, entry.at = signals, now
 
-    def known(self, lease: int) -> Known | None:
-        """What is known now; None if the server has said nothing (to this process)."""
+    def activity_of(self, lease: int) -> ServerActivity | None:
+        """Return the server's activity now; None if it has not reported to this process."""
         entry = self._entries.get(lease)
         if entry is None or entry.signals is None:
             return None
-        return _known(entry, entry.signals, self._clock())
+        return _server_activity(entry, entry.signals, self._clock())
 
     def is_silent(self, lease: int, for_s: float) -> bool:
         """Whether its server has said nothing for longer than that, or never."""
@@ -114,8 +114,8 @@ class SignalBoard:
 
     def keep(self, leases: Collection[int]) -> None:
         """Forget all but these."""
-        for gone in self._entries.keys() - set(leases):
-            del self._entries[gone]
+        for lease in self._entries.keys() - set(leases):
+            del self._entries[lease]
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -135,24 +135,24 @@ def _cpu_pct(entry: _Entry, signals: Signals, now: float) -> float | None:
     )
 
 
-def _known(entry: _Entry, said: Signals, now: float) -> Known:
+def _server_activity(entry: _Entry, signals: Signals, now: float) -> ServerActivity:
     since = max(0.0, now - entry.at)
-    return Known(
+    return ServerActivity(
         age_s=since,
-        busy=_busy(said.kernels),
-        kernels=None if said.kernels is None else len(said.kernels),
-        execution_age_s=_execution_age_s(said.kernels, since),
-        terminals=said.terminals,
-        terminal_age_s=_age_s(said.terminals, said.terminal_age_s, since),
-        browsers=said.browsers,
-        browser_age_s=_age_s(said.browsers, said.browser_age_s, since),
-        unsaved=said.unsaved,
+        busy=_any_busy(signals.kernels),
+        kernels=None if signals.kernels is None else len(signals.kernels),
+        execution_age_s=_execution_age_s(signals.kernels, since),
+        terminals=signals.terminals,
+        terminal_age_s=_age_s(signals.terminals, signals.terminal_age_s, since),
+        browsers=signals.browsers,
+        browser_age_s=_age_s(signals.browsers, signals.browser_age_s, since),
+        unsaved=signals.unsaved,
         cpu_pct=entry.cpu_pct,
         cpu_age_s=None if entry.cpu_pct is None else now - entry.cpu_busy_at,
     )
 
 
-def _busy(kernels: tuple[KernelSignal, ...] | None) -> bool | None:
+def _any_busy(kernels: tuple[KernelSignal, ...] | None) -> bool | None:
     if kernels is None:
         return None
     if any(kernel.busy for kernel in kernels):
@@ -165,10 +165,10 @@ def _execution_age_s(kernels: tuple[KernelSignal, ...] | None, since: float) -> 
     if kernels is None:
         return None
     ages = [_kernel_age_s(kernel) for kernel in kernels]
-    known = [age for age in ages if age is not None]
-    if len(known) < len(ages) and 0.0 not in known:
+    known_ages = [age for age in ages if age is not None]
+    if len(known_ages) < len(ages) and 0.0 not in known_ages:
         return None
-    return min(known, default=NEVER) + since
+    return min(known_ages, default=NEVER) + since
 
 
 def _kernel_age_s(kernel: KernelSignal) -> float | None:
@@ -179,9 +179,9 @@ def _kernel_age_s(kernel: KernelSignal) -> float | None:
 
 
 def _age_s(count: int | None, age_s: float | None, since: float) -> float | None:
-    """The age of what a count of things did; with none there is none that could have done it.
+    """The age of the last use of pages or terminals; `NEVER` if there is none and no age is known.
 
-    A page that was closed a moment ago was used a moment ago, if the server still says so.
+    A page that was closed a moment ago was used a moment ago, if the server still reports it.
     """
     if age_s is not None:
         return age_s + since
@@ -199,7 +199,7 @@ class Activity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What NVML says of a lease's slices together.
+    """NVML's reading of all of a lease's slices together.
 
     Attributes:
         processes: how many there are; None if any slice cannot be read (lately).
@@ -233,8 +233,8 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """The state, and how it came about.
+class ActivityJudgement:
+    """A lease's activity, with the figures that led to it.
 
     Attributes:
         activity: the state.
@@ -253,97 +253,107 @@ class Judged:
 
 
 def judge(
-    known: Known | None,
+    server: ServerActivity | None,
     reading: Reading,
     held_s: float,
     limits: Reclaim,
     *,
     others_report: bool = False,
-) -> Judged:
-    """What the lease is doing.
+) -> ActivityJudgement:
+    """Judge a lease's activity.
 
     Args:
-        known: what the server said; None if it said nothing.
-        reading: what NVML says.
+        server: what its server reported; None if nothing.
+        reading: what NVML reads of its slices.
         held_s: how long the lease is held; nobody is idle longer than that.
         limits: what counts, and for how long: [reclaim].
         others_report: whether enough of the course's servers are heard, so that the silence of one
             is its own.
     """
-    if known is None or known.age_s > limits.stale_s:
-        judged = _by_gpu_alone(known, reading, held_s, limits)
-        is_own_silence = known is not None and others_report
-        return _by_empty_slice(judged, reading, held_s, limits) if is_own_silence else judged
-    work_age_s, missing = _work(known, reading)
+    if server is None or server.age_s > limits.stale_s:
+        judgement = _judge_by_gpu(server, reading, held_s, limits)
+        is_own_silence = server is not None and others_report
+        return (
+            _judge_by_empty_slice(judgement, reading, held_s, limits)
+            if is_own_silence
+            else judgement
+        )
+    work_age_s, missing = _age_of_work(server, reading)
     if reading.processes is None and reading.is_readable:
         missing = missing or "NVML does not tell what is on the slice"
     # Who has run nothing yet came with the lease: until then looking counts from its begin.
     since_s = min(work_age_s, max(0.0, held_s))
-    claimed_s = None if missing else _claimed_idle_s(known, since_s, limits)
+    claimed_s = None if missing else _claimed_idle_s(server, since_s, limits)
     if claimed_s is None and not missing:
         missing = "its server does not tell whether somebody uses the page"
     idle_s = _idle_s(claimed_s, reading, held_s, limits)
     if idle_s is None and work_age_s <= limits.stale_s:
         idle_s = min(work_age_s, max(0.0, held_s))  # what is known is enough: it works
     if idle_s is None:
-        return Judged(Activity.UNKNOWN, unknown=missing)
+        return ActivityJudgement(Activity.UNKNOWN, unknown=missing)
     is_by_slice = claimed_s is None or idle_s > claimed_s
-    return Judged(
-        _state(idle_s, reading, limits),
+    return ActivityJudgement(
+        _activity_of(idle_s, reading, limits),
         idle_s,
         None if missing else work_age_s,
         empty_s=reading.free_for_s if is_by_slice and reading.is_free else None,
     )
 
 
-def _by_gpu_alone(known: Known | None, reading: Reading, held_s: float, limits: Reclaim) -> Judged:
-    """Of a server that is silent: a GPU that computes is in use, everything else is unknown."""
+def _judge_by_gpu(
+    server: ServerActivity | None, reading: Reading, held_s: float, limits: Reclaim
+) -> ActivityJudgement:
+    """Judge a lease whose server is silent: a computing GPU is in use, all else is unknown."""
     age_s = reading.computed_age_s
     if age_s is not None and age_s <= limits.stale_s:
-        return Judged(Activity.ACTIVE, min(age_s, max(0.0, held_s)), age_s)
-    reason = "has not reported" if known is None else f"last reported {known.age_s:.0f} s ago"
-    return Judged(Activity.UNKNOWN, unknown=f"its server {reason}")
+        return ActivityJudgement(Activity.ACTIVE, min(age_s, max(0.0, held_s)), age_s)
+    reason = "has not reported" if server is None else f"last reported {server.age_s:.0f} s ago"
+    return ActivityJudgement(Activity.UNKNOWN, unknown=f"its server {reason}")
 
 
-def _by_empty_slice(judged: Judged, reading: Reading, held_s: float, limits: Reclaim) -> Judged:
-    """Of a server that fell silent: an empty slice is shielded no longer than by "busy"."""
+def _judge_by_empty_slice(
+    judgement: ActivityJudgement, reading: Reading, held_s: float, limits: Reclaim
+) -> ActivityJudgement:
+    """Judge an empty slice whose server fell silent: it is protected no longer than a busy one."""
     idle_s = _idle_s(None, reading, held_s, limits)
-    if idle_s is None or idle_s <= limits.stale_s or judged.activity is Activity.ACTIVE:
-        return judged
-    return Judged(Activity.IDLE_FREE, idle_s, None, judged.unknown, reading.free_for_s)
+    if idle_s is None or idle_s <= limits.stale_s or judgement.activity is Activity.ACTIVE:
+        return judgement
+    return ActivityJudgement(
+        Activity.IDLE_FREE, idle_s, None, judgement.unknown, reading.free_for_s
+    )
 
 
-def _work(known: Known, reading: Reading) -> tuple[float, str]:
-    """Since when nothing worked, by what is known; and what is not known of it.
+def _age_of_work(server: ServerActivity, reading: Reading) -> tuple[float, str]:
+    """Return the age of the last work, as far as it is known, and what is unknown of it.
 
     CPU time only adds to what kernels and terminals say, unless something is on the slice: then
     it alone tells a program that runs by itself from one that does nothing.  A GPU that computes
     is work; one that does not says nothing: a program may well be busy before and after.
     """
     ages = [
-        known.execution_age_s,
-        known.terminal_age_s,
-        known.cpu_age_s,
+        server.execution_age_s,
+        server.terminal_age_s,
+        server.cpu_age_s,
         reading.computed_age_s,
     ]
     work_age_s = min((age for age in ages if age is not None), default=float("inf"))
-    if known.execution_age_s is None:
+    if server.execution_age_s is None:
         return work_age_s, "its server does not tell what its kernels do"
-    if known.terminal_age_s is None:
+    if server.terminal_age_s is None:
         return work_age_s, "its server does not tell what its terminals do"
-    if known.cpu_age_s is None and not reading.is_free:
+    if server.cpu_age_s is None and not reading.is_free:
         return work_age_s, "its server does not (yet) tell how much CPU it uses"
     return work_age_s, ""
 
 
-def _claimed_idle_s(known: Known, work_age_s: float, limits: Reclaim) -> float | None:
-    """How long it is idle by what the server says; being looked at counts for `unused_s`.
+def _claimed_idle_s(server: ServerActivity, work_age_s: float, limits: Reclaim) -> float | None:
+    """For how long a lease is idle by its server's report; an open page counts for `unused_s`.
 
-    Is it not known whether somebody looks, that matters only as long as it could count.
+    If it is unknown whether a page is open, that matters only as long as it could count.
     """
     least_s = work_age_s - limits.unused_s
-    if known.browser_age_s is not None:
-        return max(min(work_age_s, known.browser_age_s), least_s)
+    if server.browser_age_s is not None:
+        return max(min(work_age_s, server.browser_age_s), least_s)
     if work_age_s <= limits.stale_s:
         return work_age_s
     return least_s if least_s > limits.stale_s else None
@@ -352,7 +362,7 @@ def _claimed_idle_s(known: Known, work_age_s: float, limits: Reclaim) -> float |
 def _idle_s(
     claimed_s: float | None, reading: Reading, held_s: float, limits: Reclaim
 ) -> float | None:
-    """With an empty slice, whatever is said (or left unsaid) shields it for `unused_s`."""
+    """For how long a lease is idle; a report protects an empty slice only for `unused_s`."""
     is_bounded = reading.is_free and reading.is_the_holders
     least_s = reading.free_for_s - limits.unused_s if is_bounded else 0.0
     if claimed_s is None and least_s <= 0:
@@ -360,7 +370,7 @@ def _idle_s(
     return max(0.0, min(max(claimed_s or 0.0, least_s), held_s))
 
 
-def _state(idle_s: float, reading: Reading, limits: Reclaim) -> Activity:
+def _activity_of(idle_s: float, reading: Reading, limits: Reclaim) -> Activity:
     if idle_s <= limits.stale_s:
         return Activity.ACTIVE
     return Activity.IDLE_FREE if reading.is_free else Activity.IDLE_HOLDING
@@ -382,13 +392,13 @@ class ActivityTotals:
         self._handed_over_at = clock()
 
     def add(self, lease: int, activity: Activity, for_s: float) -> None:
-        """A lease was seen doing this, since the look before."""
-        was = self._spent.get(lease, ActivitySpan(lease))
+        """Add the time since the last round to a lease's activity."""
+        before = self._spent.get(lease, ActivitySpan(lease))
         kind = "idle_s" if activity in IDLE else f"{activity.value}_s"
-        self._spent[lease] = replace(was, **{kind: getattr(was, kind) + for_s})
+        self._spent[lease] = replace(before, **{kind: getattr(before, kind) + for_s})
 
-    def due(self) -> list[ActivitySpan]:
-        """What was added up, once a minute; else nothing."""
+    def take_due(self) -> list[ActivitySpan]:
+        """Return the sums once a minute and start them anew; else return nothing."""
         now = self._clock()
         if now - self._handed_over_at < HAND_OVER_S:
             return []

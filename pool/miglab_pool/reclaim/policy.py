@@ -1,11 +1,10 @@
-"""Whether a lease is kept, warned or reclaimed, and why.  Pure: nothing in but arguments.
+"""Decides whether a lease is kept, warned or reclaimed, and why.  Pure.
 
-Three roads lead to a reclaim.  *Unused*: idle for longer than the limit, which shrinks when others
-wait for what the lease would free and stretches when nobody does; warned first, and only taken
-back once the server, heard after the warning's end, still says that nothing happens.  *Needed*: it
-is open, and among the leases that end for somebody (needs.py).  *Time*: maintenance, and an end
-that was set; these come whatever is known.  Times of maintenance are written as people say them,
-``tue 06:00-08:00``, ``2026-11-24 06:00-08:00``, and are readings of the wall clock.
+A lease is reclaimed for one of three reasons.  *Unused*: it is idle for longer than the limit,
+which is shorter while others wait for its slices; it is warned first, and reclaimed only if its
+server still reports no activity after the warning's end.  *Needed*: it is open, and somebody needs
+its slices (needs.py).  *Time*: maintenance, or an end that was set; these come in any case.
+Maintenance windows (``tue 06:00-08:00``, ``2026-11-24 06:00-08:00``) are local wall-clock times.
 """
 
 import math
@@ -16,25 +15,25 @@ from functools import partial
 
 from miglab_api.leases import WarningKind
 from miglab_api.wording import clock_time, duration
-from miglab_pool.reclaim.activity import Activity, Judged, Known, Reading, judge
+from miglab_pool.reclaim.activity import Activity, ActivityJudgement, Reading, ServerActivity, judge
 from miglab_pool.schedule import Occurrence, Schedule, next_occurrence
 from miglab_pool.settings import Reclaim
 
-KEPT = "Your files are kept; what is in memory is lost."
+FILES_ARE_KEPT = "Your files are kept; what is in memory is lost."
 TIME_IS_UP = "The lease's time is up. Your files are kept; start again for a new lease."
 LEAD = 1.25  # of a warning's length: a look that comes late must not put the end itself off
 SAVING_S = 60.0  # how long unsaved documents hold up the end of a warning
 Figure = float | int | str | None
-OF_SERVER = (
+SERVER_FIGURES = (
     "kernels", "busy", "execution_age_s", "terminals", "terminal_age_s", "browsers",
     "browser_age_s", "unsaved", "cpu_pct", "cpu_age_s",
 )  # fmt: skip
-"""What of `Known` is shown under its own name."""
+"""The fields of `ServerActivity` among a verdict's figures."""
 
 
 @dataclass(frozen=True)
 class Rules:
-    """How the reclaimer works.
+    """The reclaimer's rules.
 
     Attributes:
         limits: [reclaim] as lab.toml has it.
@@ -62,13 +61,13 @@ class HardEnd:
     reason: str
 
 
-def ends_of(
+def hard_ends(
     held_since: float,
     ends_at: float | None,
     maintenance: Sequence[Schedule],
     time_is_up: str = TIME_IS_UP,
 ) -> list[HardEnd]:
-    """The hard ends of a lease: of each kind the first since it is held.
+    """Return the hard ends of a lease: the first of each kind since it is held.
 
     Args:
         held_since: since when its server is attached.
@@ -80,24 +79,28 @@ def ends_of(
     if ends_at is not None:
         ends.append(HardEnd(ends_at, WarningKind.TIME, time_is_up))
     for rule in maintenance:
-        if (found := next_occurrence(rule, held_since)) is not None:
+        if (window := next_occurrence(rule, held_since)) is not None:
             ends.append(
-                HardEnd(found.starts_at, WarningKind.MAINTENANCE, f"{_closed(found, rule)} {KEPT}")
+                HardEnd(
+                    window.starts_at,
+                    WarningKind.MAINTENANCE,
+                    f"{_maintenance_message(window, rule)} {FILES_ARE_KEPT}",
+                )
             )
     return ends
 
 
-def closed_now(maintenance: Sequence[Schedule], now: float) -> str:
+def maintenance_reason(maintenance: Sequence[Schedule], now: float) -> str:
     """Why nothing is granted now; empty outside of every maintenance window."""
     for rule in maintenance:
-        found = next_occurrence(rule, now)
-        if found is not None and found.starts_at <= now:
-            return _closed(found, rule)
+        window = next_occurrence(rule, now)
+        if window is not None and window.starts_at <= now:
+            return _maintenance_message(window, rule)
     return ""
 
 
-def _closed(found: Occurrence, rule: Schedule) -> str:
-    begins, ends = clock_time(found.starts_at, rule.tz), clock_time(found.ends_at, rule.tz)
+def _maintenance_message(window: Occurrence, rule: Schedule) -> str:
+    begins, ends = clock_time(window.starts_at, rule.tz), clock_time(window.ends_at, rule.tz)
     return f"Maintenance of the lab from {begins} to {ends}."
 
 
@@ -159,7 +162,7 @@ class LeaseVerdict:
 
 
 def decide(
-    known: Known | None,
+    server: ServerActivity | None,
     reading: Reading,
     lease: LeaseFacts,
     others_wait: int,
@@ -170,7 +173,7 @@ def decide(
     """Decide about one lease.
 
     Args:
-        known: what its server said; None if nothing.
+        server: what its server said; None if nothing.
         reading: what NVML says of its slices.
         lease: the lease.
         others_wait: how many wait for what it would free.
@@ -178,24 +181,26 @@ def decide(
         ends: the hard ends that are set for it.
         now: seconds since the epoch.
     """
-    judged = judge(
-        known, reading, now - lease.held_since, limits, others_report=lease.others_report
+    judgement = judge(
+        server, reading, now - lease.held_since, limits, others_report=lease.others_report
     )
-    limit_s = idle_limit_s(judged.activity, others_wait, limits)
-    figures = partial(_figures, known, reading, judged, others_wait, limit_s)
-    answer = _of_borrow(ends, now) if lease.is_borrow else _by_end(lease, ends, limits, now)
+    limit_s = idle_limit_s(judgement.activity, others_wait, limits)
+    figures = partial(_figures, server, reading, judgement, others_wait, limit_s)
+    answer = (
+        _decide_borrow(ends, now) if lease.is_borrow else _decide_by_end(lease, ends, limits, now)
+    )
     if answer is None:
-        answer = _by_need(lease, limits, now)
+        answer = _decide_by_need(lease, limits, now)
     if answer is None:
-        answer = _by_use(known, judged, lease, others_wait, limit_s, limits, now)
+        answer = _decide_by_use(server, judgement, lease, others_wait, limit_s, limits, now)
     decision, reason, kind, reclaim_at = answer
-    work_s = judged.work_age_s
+    work_s = judgement.work_age_s
     has_worked = (
-        judged.activity is Activity.ACTIVE and work_s is not None and work_s <= limits.stale_s
+        judgement.activity is Activity.ACTIVE and work_s is not None and work_s <= limits.stale_s
     )
-    idle_s = judged.idle_s or 0.0
+    idle_s = judgement.idle_s or 0.0
     return LeaseVerdict(
-        decision, reason, judged.activity, kind, reclaim_at, has_worked, idle_s, figures
+        decision, reason, judgement.activity, kind, reclaim_at, has_worked, idle_s, figures
     )
 
 
@@ -208,10 +213,10 @@ def idle_limit_s(activity: Activity, others_wait: int, limits: Reclaim) -> float
 Answer = tuple[Decision, str, WarningKind | None, float | None]
 
 
-def _by_end(
+def _decide_by_end(
     lease: LeaseFacts, ends: Sequence[HardEnd], limits: Reclaim, now: float
 ) -> Answer | None:
-    """What the next hard end says; None while it is far."""
+    """Decide by the next hard end; None while it is far."""
     end = min(ends, key=lambda end: end.at, default=None)
     if end is None or now < end.at - LEAD * limits.warning_s:
         return None
@@ -222,8 +227,8 @@ def _by_end(
     return Decision.WARN, end.reason, end.kind, max(end.at, earliest)
 
 
-def _by_need(lease: LeaseFacts, limits: Reclaim, now: float) -> Answer | None:
-    """What somebody's need says; None without one.  It is warned in full, whatever it does."""
+def _decide_by_need(lease: LeaseFacts, limits: Reclaim, now: float) -> Answer | None:
+    """Decide by somebody's need; None without one.  The warning lasts in full."""
     if not lease.needed:
         return None
     if lease.warning is not WarningKind.NEEDED or lease.reclaim_at is None:
@@ -232,78 +237,86 @@ def _by_need(lease: LeaseFacts, limits: Reclaim, now: float) -> Answer | None:
     return Decision.RECLAIM if is_over else Decision.WARN, lease.needed, WarningKind.NEEDED, None
 
 
-def _of_borrow(ends: Sequence[HardEnd], now: float) -> Answer:
-    """Its runner ends it, or its time; maintenance comes without warning."""
+def _decide_borrow(ends: Sequence[HardEnd], now: float) -> Answer:
+    """Decide about a borrowed lease, which its runner or its end ends; it gets no warning."""
     over = [end for end in ends if now >= end.at]
     if not over:
-        return _keep("It is borrowed: it goes back when the measurements are over.")
+        return _keep_answer("It is borrowed: it goes back when the measurements are over.")
     end = min(over, key=lambda end: end.at)
     return Decision.RECLAIM, end.reason, end.kind, None
 
 
-def _by_use(
-    known: Known | None,
-    judged: Judged,
+def _decide_by_use(
+    server: ServerActivity | None,
+    judgement: ActivityJudgement,
     lease: LeaseFacts,
     others_wait: int,
     limit_s: float,
     limits: Reclaim,
     now: float,
 ) -> Answer:
-    """What its use says."""
+    """Decide by the lease's use."""
     is_warned = lease.warning is WarningKind.IDLE
-    if judged.idle_s is None:
-        reason = f"Not counted as idle, because this is unknown: {judged.unknown}."
-        return (Decision.WARN, reason, WarningKind.IDLE, None) if is_warned else _keep(reason)
-    if judged.activity is Activity.ACTIVE:
-        return _keep("It is in use.")
-    idle = f"Nothing has happened on it for {duration(judged.idle_s)}"
-    if judged.empty_s is not None:
-        idle = f"Nothing has run on the slice itself for {duration(judged.empty_s)}"
-    if judged.unknown:
-        idle = f"{idle}, {judged.unknown}"
+    if judgement.idle_s is None:
+        reason = f"Not counted as idle, because this is unknown: {judgement.unknown}."
+        return (
+            (Decision.WARN, reason, WarningKind.IDLE, None) if is_warned else _keep_answer(reason)
+        )
+    if judgement.activity is Activity.ACTIVE:
+        return _keep_answer("It is in use.")
+    idle = f"Nothing has happened on it for {duration(judgement.idle_s)}"
+    if judgement.empty_s is not None:
+        idle = f"Nothing has run on the slice itself for {duration(judgement.empty_s)}"
+    if judgement.unknown:
+        idle = f"{idle}, {judgement.unknown}"
     if lease.keepalive_until is not None and now < lease.keepalive_until and not is_warned:
-        return _keep(f"{idle}, but somebody said to be still there.")
-    if judged.idle_s < limit_s:
-        return _keep(f"{idle}; the limit is {duration(limit_s)}.")
-    reason = f"{idle}, and {_who_waits(others_wait)}. {KEPT}"
+        return _keep_answer(f"{idle}, but somebody said to be still there.")
+    if judgement.idle_s < limit_s:
+        return _keep_answer(f"{idle}; the limit is {duration(limit_s)}.")
+    reason = f"{idle}, and {_waiting_in_words(others_wait)}. {FILES_ARE_KEPT}"
     if not is_warned:
         return Decision.WARN, reason, WarningKind.IDLE, now + limits.warning_s
-    why_not = _why_not_due(known, judged, lease, now)
-    decision = Decision.WARN if why_not else Decision.RECLAIM
-    return decision, why_not or reason, WarningKind.IDLE, None
+    postponement = _postponement(server, judgement, lease, now)
+    decision = Decision.WARN if postponement else Decision.RECLAIM
+    return decision, postponement or reason, WarningKind.IDLE, None
 
 
-def _why_not_due(known: Known | None, judged: Judged, lease: LeaseFacts, now: float) -> str:
+def _postponement(
+    server: ServerActivity | None, judgement: ActivityJudgement, lease: LeaseFacts, now: float
+) -> str:
     """Why a warning that stands does not end in a reclaim now; empty if it does."""
     over_s = now - (lease.reclaim_at if lease.reclaim_at is not None else now)
     if over_s < 0 or lease.reclaim_at is None:
         return f"Warned; will be reclaimed in {duration(-over_s)} unless somebody is there."
-    if judged.unknown:
+    if judgement.unknown:
         return ""  # it says nothing, and its slice is empty
-    if known is None or known.age_s > over_s:
+    if server is None or server.age_s > over_s:
         return "The warning is over; waiting for the server's final report."
-    if known.unsaved and over_s < SAVING_S:
+    if server.unsaved and over_s < SAVING_S:
         return "The warning is over; waiting for documents to be saved."
     return ""
 
 
-def _keep(reason: str) -> Answer:
+def _keep_answer(reason: str) -> Answer:
     return Decision.KEEP, reason, None, None
 
 
-def _who_waits(others_wait: int) -> str:
+def _waiting_in_words(others_wait: int) -> str:
     if not others_wait:
         return "unused slices go back after a while"
     return f"{others_wait} {'others are' if others_wait > 1 else 'other is'} waiting for it"
 
 
 def _figures(
-    known: Known | None, reading: Reading, judged: Judged, others_wait: int, limit_s: float
+    server: ServerActivity | None,
+    reading: Reading,
+    judgement: ActivityJudgement,
+    others_wait: int,
+    limit_s: float,
 ) -> dict[str, Figure]:
-    """Everything it was decided by; what is not there at all is left out, unknown is None."""
-    said: dict[str, Figure] = {
-        "idle_s": judged.idle_s,
+    """The figures of a decision; one that does not apply is left out, an unknown one is None."""
+    figures: dict[str, Figure] = {
+        "idle_s": judgement.idle_s,
         "limit_s": limit_s,
         "others_wait": others_wait,
         "processes": reading.processes,
@@ -311,12 +324,12 @@ def _figures(
         "free_for_s": reading.free_for_s,
         "gpu_activity_pct": reading.activity_pct,
         "gpu_computed_age_s": reading.computed_age_s,
-        "report_age_s": known.age_s if known else None,
-        **{name: getattr(known, name, None) for name in OF_SERVER},
-        "busy": None if known is None or known.busy is None else int(known.busy),
+        "report_age_s": server.age_s if server else None,
+        **{name: getattr(server, name, None) for name in SERVER_FIGURES},
+        "busy": None if server is None or server.busy is None else int(server.busy),
     }
     return {
         name: round(value, 1) if isinstance(value, float) else value
-        for name, value in said.items()
+        for name, value in figures.items()
         if not (isinstance(value, float) and math.isinf(value))
     }

@@ -1,10 +1,10 @@
-"""One look at every lease in use: hear, read, decide, act, and say why.
+"""The reclaimer's round: reads, judges and, if needed, warns or reclaims every lease in use.
 
-Whoever keeps the leases is a `LeaseKeeper`: the lab's own pool, or jobs of Slurm.
+The leases are those of a `LeaseKeeper`: the lab's own pool, or jobs of Slurm.
 
-Runs inside the pool's own thread, so that nothing changes between looking and acting.  What is
-here is memory only: after a restart nothing is known of any server, so nothing is reclaimed
-before it has reported again, and every warning that nobody could answer begins anew.
+It runs on the pool's own thread, so that nothing changes between reading and acting.  Its state is
+memory only: after a restart nothing is known of any server, so nothing is reclaimed before the
+server has reported again, and every warning that nobody could answer begins anew.
 """
 
 import json
@@ -27,14 +27,14 @@ from miglab_pool.reclaim.policy import (
     LeaseFacts,
     LeaseVerdict,
     Rules,
-    closed_now,
     decide,
-    ends_of,
+    hard_ends,
+    maintenance_reason,
 )
 from miglab_pool.refused import Refused
 
 log = logging.getLogger(__name__)
-BY = "reclaimer"
+CAUSE = "reclaimer"
 READING_LIVES_S = 60.0  # a reading that was not renewed for so long is not known any more
 LOOK_MAX_S = 60.0  # no more is counted as "known to be empty" between two looks
 JUMP_S = 5.0  # a warning's end that moves by more, by the wall clock, was moved by a jump
@@ -43,8 +43,8 @@ WITHDRAWN = frozenset({WarningKind.IDLE, WarningKind.NEEDED})
 """Warnings whose ground may go; they last in full for whoever can answer them."""
 
 
-class KeptLeases(Protocol):
-    """What the reclaimer needs of leases, as `Leases` has them."""
+class ReclaimableLeases(Protocol):
+    """The leases that the reclaimer may warn and release; `Leases` is one implementation."""
 
     @property
     def now(self) -> float:
@@ -55,9 +55,13 @@ class KeptLeases(Protocol):
         """How often the slices were read."""
 
     def needed(self, idle_s: Mapping[int, float]) -> Mapping[int, str]:
-        """The leases that end because somebody needs them, and why; by how long each is idle."""
+        """The leases that end because somebody needs them, with the reason.
 
-    def close_for_maintenance(self, reason: str, by: str) -> None:
+        Args:
+            idle_s: for how long each lease has been idle, seconds.
+        """
+
+    def close_for_maintenance(self, reason: str, cause: str, /) -> None:
         """Grant nothing for this reason; empty: grant again, unless a person has paused."""
 
     def cases(self) -> Sequence[LeaseCase]:
@@ -66,32 +70,34 @@ class KeptLeases(Protocol):
     def warn(self, number: int, kind: WarningKind, reason: str, reclaim_at: float) -> LeaseView:
         """Warn the holder."""
 
-    def end_warning(self, number: int, by: str, reason: str) -> LeaseView:
+    def end_warning(self, number: int, cause: str, reason: str, /) -> LeaseView:
         """The holder keeps the lease."""
 
-    def move_end(self, number: int, reclaim_at: float, reason: str, told: str = "") -> LeaseView:
+    def move_end(
+        self, number: int, reclaim_at: float, reason: str, message: str = "", /
+    ) -> LeaseView:
         """Give a warned holder longer, or less."""
 
     def worked(self, number: int) -> None:
-        """Work was seen."""
+        """Note that a lease has worked."""
 
-    def release(self, number: int, by: str, reason: str) -> LeaseView:
+    def release(self, number: int, cause: str, reason: str, /) -> LeaseView:
         """Ask for a lease back."""
 
     def note_activity(self, spent: Iterable[ActivitySpan]) -> None:
-        """Keep what was seen of leases."""
+        """Record the leases' activity."""
 
 
 class LeaseKeeper(Protocol):
-    """Whoever keeps them."""
+    """An owner of leases: the pool, or a Slurm service."""
 
     @property
-    def leases(self) -> KeptLeases:
+    def leases(self) -> ReclaimableLeases:
         """The leases."""
 
 
 class Explanation(WireModel):
-    """What the policy thinks of one lease, and why.
+    """The policy's verdict on one lease, with its figures.
 
     Attributes:
         decision: what it would do: ``keep``, ``warn`` (one that is warned: the warning stands) or
@@ -121,7 +127,7 @@ class Explanation(WireModel):
 
 @dataclass(slots=True)
 class _Watch:
-    """What this process remembers of a lease; every time is by the clock that never jumps."""
+    """What this process remembers of a lease; its times are by the steady clock."""
 
     looked_at: float
     free_for_s: float = 0.0
@@ -129,16 +135,16 @@ class _Watch:
     activity: Activity = Activity.UNKNOWN
     idle_s: float = 0.0
     warned_for: float | None = None
-    said: tuple[str, ...] = ()
-    said_at: float = float("-inf")
+    logged: tuple[str, ...] = ()
+    logged_at: float = float("-inf")
 
 
 class Reclaimer:
-    """See the module.
+    """Runs the rounds.
 
     Args:
-        rules: what is decided by.
-        board: what servers said.
+        rules: the policy's rules.
+        board: the servers' reports.
         count: called with the kind of every reclaim, for the metrics.
         clock: seconds that never jump.
     """
@@ -155,7 +161,7 @@ class Reclaimer:
         self._count = count
         self._clock = clock
         self._watches: dict[int, _Watch] = {}
-        self._heard: frozenset[str] = frozenset()
+        self._reporting_courses: frozenset[str] = frozenset()
         self.silent_servers = 0  # at the last round
         self._tally = ActivityTotals(clock)
         self._samples = -1
@@ -167,44 +173,44 @@ class Reclaimer:
         return self.rules.limits.enabled and not self.rules.limits.dry_run
 
     def round(self, pool: LeaseKeeper) -> None:
-        """Look at every lease in use once."""
+        """Review every lease in use once."""
         leases = pool.leases
         cases = {case.lease.id: case for case in leases.cases()}
         self._board.keep(cases)
-        for gone in self._watches.keys() - cases.keys():
-            del self._watches[gone]
-        self._see_samples(leases)
-        self._listen(cases.values(), leases.now)
-        closed = closed_now(self.rules.maintenance, leases.now) if self.is_acting else ""
-        leases.close_for_maintenance(closed, BY)  # also ends what an acting one began
+        for lease in self._watches.keys() - cases.keys():
+            del self._watches[lease]
+        self._note_samples(leases)
+        self._note_silent_servers(cases.values(), leases.now)
+        closed = maintenance_reason(self.rules.maintenance, leases.now) if self.is_acting else ""
+        leases.close_for_maintenance(closed, CAUSE)  # also ends what an acting one began
         needed = self._needed(leases)
         for case in cases.values():
             try:
-                self._look(leases, case, needed.get(case.lease.id, ""))
+                self._review(leases, case, needed.get(case.lease.id, ""))
             except Refused as refused:  # it changed meanwhile, and the others are still looked at
                 log.info("lease %s was left as it is: %s", case.lease.id, refused)
-        if spent := self._tally.due():
+        if spent := self._tally.take_due():
             leases.note_activity(spent)
 
     def explain(self, pool: LeaseKeeper, user: str | None = None) -> list[Explanation]:
-        """What the policy thinks now, of one user's leases or of all; changes nothing."""
+        """Return the present verdicts on one user's leases or on all; changes nothing."""
         leases = pool.leases
-        self._see_samples(leases)
+        self._note_samples(leases)
         cases = [case for case in leases.cases() if user in (None, case.lease.user)]
         needed = self._needed(leases)
         return [
-            self._explained(case, self._verdict(leases, case, needed.get(case.lease.id, "")))
+            self._explanation(case, self._verdict(leases, case, needed.get(case.lease.id, "")))
             for case in cases
         ]
 
     def activities(self) -> dict[int, Activity]:
-        """What each lease in use was doing at the last look."""
+        """The activity of each lease in use at the last round."""
         watches = self._watches.items()
         return {lease: watch.activity for lease, watch in watches}
 
     # -- looking ------------------------------------------------------------------------------
 
-    def _listen(self, cases: Iterable[LeaseCase], now: float) -> None:
+    def _note_silent_servers(self, cases: Iterable[LeaseCase], now: float) -> None:
         """Note how many servers are silent, and of which courses at least half report."""
         servers, silent, silent_for_long = Counter[str](), Counter[str](), 0
         for case in cases:
@@ -216,16 +222,18 @@ class Reclaimer:
             silent[case.lease.course] += is_silent
             silent_for_long += is_silent and now - case.held_since > stale_s
         self.silent_servers = silent_for_long
-        self._heard = frozenset(one for one in servers if 2 * silent[one] <= servers[one])
+        self._reporting_courses = frozenset(
+            course for course in servers if 2 * silent[course] <= servers[course]
+        )
 
-    def _needed(self, leases: KeptLeases) -> Mapping[int, str]:
-        return leases.needed({one: watch.idle_s for one, watch in self._watches.items()})
+    def _needed(self, leases: ReclaimableLeases) -> Mapping[int, str]:
+        return leases.needed({lease: watch.idle_s for lease, watch in self._watches.items()})
 
-    def _see_samples(self, leases: KeptLeases) -> None:
+    def _note_samples(self, leases: ReclaimableLeases) -> None:
         if leases.samples != self._samples:
             self._samples, self._sampled_at = leases.samples, self._clock()
 
-    def _look(self, leases: KeptLeases, case: LeaseCase, needed: str) -> None:
+    def _review(self, leases: ReclaimableLeases, case: LeaseCase, needed: str) -> None:
         now = self._clock()
         watch = self._watches.setdefault(case.lease.id, _Watch(now))
         reading = self._reading(case)
@@ -237,11 +245,11 @@ class Reclaimer:
             watch.free_for_s = 0.0
         since_s, watch.looked_at = min(LOOK_MAX_S, now - watch.looked_at), now
         if self.is_acting:
-            case = self._keep_time(leases, case, watch)
+            case = self._follow_clock(leases, case, watch)
         verdict = self._verdict(leases, case, needed)
         self._tally.add(case.lease.id, verdict.activity, since_s)
         watch.activity, watch.idle_s = verdict.activity, verdict.idle_s
-        self._say(case, watch, verdict)
+        self._log_verdict(case, watch, verdict)
         self._act(leases, case, watch, verdict)
 
     def _reading(self, case: LeaseCase) -> Reading:
@@ -265,7 +273,7 @@ class Reclaimer:
             self.rules.reads_slices,
         )
 
-    def _verdict(self, leases: KeptLeases, case: LeaseCase, needed: str) -> LeaseVerdict:
+    def _verdict(self, leases: ReclaimableLeases, case: LeaseCase, needed: str) -> LeaseVerdict:
         lease, warning, rules = case.lease, case.lease.warning, self.rules
         facts = LeaseFacts(
             held_since=case.held_since,
@@ -274,12 +282,12 @@ class Reclaimer:
             keepalive_until=case.keepalive_until,
             needed=needed,
             is_borrow=lease.purpose is Purpose.BORROW,
-            others_report=lease.course in self._heard,
+            others_report=lease.course in self._reporting_courses,
         )
-        why = case.end_reason or TIME_IS_UP
-        ends = ends_of(case.held_since, lease.ends_at, rules.maintenance, why)
+        end_reason = case.end_reason or TIME_IS_UP
+        ends = hard_ends(case.held_since, lease.ends_at, rules.maintenance, end_reason)
         return decide(
-            self._board.known(lease.id),
+            self._board.activity_of(lease.id),
             self._reading(case),
             facts,
             lease.others_wait,
@@ -290,11 +298,11 @@ class Reclaimer:
 
     # -- acting -------------------------------------------------------------------------------
 
-    def _keep_time(self, leases: KeptLeases, case: LeaseCase, watch: _Watch) -> LeaseCase:
-        """Hold the end of a warning that may be withdrawn against the clock that never jumps.
+    def _follow_clock(self, leases: ReclaimableLeases, case: LeaseCase, watch: _Watch) -> LeaseCase:
+        """Keep the time that is left of a warning, by the steady clock, if it may be withdrawn.
 
-        A warning that this process did not give could not be answered while nobody listened: it
-        begins anew.  Is the wall clock set, the end is set with it, and the time left stays.
+        A warning that this process did not give could not be answered while the pool was down, so
+        it begins anew.  If the wall clock is set, the end moves with it, and the time left stays.
         """
         warning, now = case.lease.warning, leases.now
         if warning is None or warning.kind not in WITHDRAWN:
@@ -312,64 +320,64 @@ class Reclaimer:
         return replace(case, lease=leases.move_end(case.lease.id, now + left_s, reason))
 
     def _act(
-        self, leases: KeptLeases, case: LeaseCase, watch: _Watch, verdict: LeaseVerdict
+        self, leases: ReclaimableLeases, case: LeaseCase, watch: _Watch, verdict: LeaseVerdict
     ) -> None:
         lease = case.lease
         if lease.warning is not None and lease.warning.kind is WarningKind.STAFF:
-            self._hasten(leases, lease.id, lease.warning, verdict)
-            return  # a person's: the desk takes it back, whatever the policy thinks of its use
+            self._bring_end_forward(leases, lease.id, lease.warning, verdict)
+            return  # staff reclaim it at the warning's end, whatever the policy says of its use
         if not self.is_acting:
-            self._only_tell(leases, case, watch, verdict)
+            self._warn_of_end(leases, case, watch, verdict)
             return
         if verdict.has_worked and case.keepalives:
             leases.worked(lease.id)
         if verdict.decision is Decision.RECLAIM and verdict.kind is not None:
-            is_told = lease.warning is not None and lease.warning.kind is verdict.kind
-            said = lease.warning.reason if is_told and lease.warning else verdict.reason
-            leases.release(lease.id, BY, said)
+            has_warned = lease.warning is not None and lease.warning.kind is verdict.kind
+            reason = lease.warning.reason if has_warned and lease.warning else verdict.reason
+            leases.release(lease.id, CAUSE, reason)
             self._count(verdict.kind.value)
         elif lease.warning is not None and verdict.kind is not lease.warning.kind:
-            self._change(leases, case, watch, verdict)
+            self._replace_warning(leases, case, watch, verdict)
         elif lease.warning is None and verdict.decision is Decision.WARN:
             self._warn(leases, case, watch, verdict)
 
-    def _only_tell(
-        self, leases: KeptLeases, case: LeaseCase, watch: _Watch, verdict: LeaseVerdict
+    def _warn_of_end(
+        self, leases: ReclaimableLeases, case: LeaseCase, watch: _Watch, verdict: LeaseVerdict
     ) -> None:
-        """Take nothing back; but an end that comes without us is told before it comes."""
+        """While the reclaimer does not act, warn only of ends that come without it."""
         warning = case.lease.warning
         is_coming = verdict.kind is WarningKind.TIME and self.rules.ends_come_anyway
         if warning is not None and not is_coming:
-            leases.end_warning(case.lease.id, BY, "the reclaimer does not act any more")
+            leases.end_warning(case.lease.id, CAUSE, "the reclaimer does not act any more")
         elif warning is None and is_coming and verdict.decision is Decision.WARN:
             self._warn(leases, case, watch, verdict)
 
-    def _hasten(
-        self, leases: KeptLeases, lease: int, warning: LeaseWarning, verdict: LeaseVerdict
+    def _bring_end_forward(
+        self, leases: ReclaimableLeases, lease: int, warning: LeaseWarning, verdict: LeaseVerdict
     ) -> None:
-        """A person's warning ends no later than what nobody puts off: the lease's or lab's end.
+        """Bring the end of a warning by staff forward to the lease's or the lab's own end.
 
         It stays a warning by staff: only they may let the holder keep the lease.
         """
         is_end = verdict.decision is Decision.WARN and verdict.kind not in WITHDRAWN
         at = verdict.reclaim_at
         if self.is_acting and is_end and at is not None and at < warning.reclaim_at:
-            told = f"Sooner than said before: {verdict.reason} {warning.reason}"
-            leases.move_end(lease, max(at, leases.now), f"ends sooner: {verdict.reason}", told)
+            message = f"Sooner than said before: {verdict.reason} {warning.reason}"
+            leases.move_end(lease, max(at, leases.now), f"ends sooner: {verdict.reason}", message)
 
-    def _change(
-        self, leases: KeptLeases, case: LeaseCase, watch: _Watch, verdict: LeaseVerdict
+    def _replace_warning(
+        self, leases: ReclaimableLeases, case: LeaseCase, watch: _Watch, verdict: LeaseVerdict
     ) -> None:
-        """The warning there is has no ground any more; perhaps another has."""
+        """End a warning whose reason no longer holds; warn for another reason if there is one."""
         warning = case.lease.warning
         is_idle = warning is not None and warning.kind is WarningKind.IDLE
         if verdict.decision is Decision.KEEP or not is_idle:
-            leases.end_warning(case.lease.id, BY, verdict.reason)
+            leases.end_warning(case.lease.id, CAUSE, verdict.reason)
         if verdict.decision is Decision.WARN:
             self._warn(leases, case, watch, verdict)
 
     def _warn(
-        self, leases: KeptLeases, case: LeaseCase, watch: _Watch, verdict: LeaseVerdict
+        self, leases: ReclaimableLeases, case: LeaseCase, watch: _Watch, verdict: LeaseVerdict
     ) -> None:
         if verdict.kind is None or verdict.reclaim_at is None:
             return
@@ -379,16 +387,16 @@ class Reclaimer:
 
     # -- saying -------------------------------------------------------------------------------
 
-    def _say(self, case: LeaseCase, watch: _Watch, verdict: LeaseVerdict) -> None:
+    def _log_verdict(self, case: LeaseCase, watch: _Watch, verdict: LeaseVerdict) -> None:
         """Log a verdict when it changes, and every quarter of an hour while it does not."""
-        said = (verdict.decision.value, verdict.activity.value, verdict.kind or "")
+        verdict_key = (verdict.decision.value, verdict.activity.value, verdict.kind or "")
         now = self._clock()
-        if said == watch.said and now - watch.said_at < LOG_AGAIN_S:
+        if verdict_key == watch.logged and now - watch.logged_at < LOG_AGAIN_S:
             return
-        watch.said, watch.said_at = said, now
-        log.info("verdict %s", json.dumps(self._explained(case, verdict).model_dump(mode="json")))
+        watch.logged, watch.logged_at = verdict_key, now
+        log.info("verdict %s", json.dumps(self._explanation(case, verdict).model_dump(mode="json")))
 
-    def _explained(self, case: LeaseCase, verdict: LeaseVerdict) -> Explanation:
+    def _explanation(self, case: LeaseCase, verdict: LeaseVerdict) -> Explanation:
         lease = case.lease
         return Explanation.of(
             lease,

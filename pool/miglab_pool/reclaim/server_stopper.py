@@ -1,17 +1,17 @@
-"""At a lease's end, asks the hub to stop the server that holds it; or to start it without a GPU.
+"""Asks the hub to stop the servers of leases that end, or to restart them without a GPU.
 
-An open lease that somebody needed ends so: its server goes on without a GPU, where the hub has the
-spawner's route for that and lets the pool use it; else it is stopped.
+If an open lease ends because somebody needs its slices, its server goes on without a GPU, provided
+that the hub has the spawner's route for that and lets the pool use it; else it is stopped.
 
-Only asks: the pool frees a slice after its own confirmation that the holder is gone, so a hub that
-does not answer ends nothing.  A server that was started after the lease was attached is another one
-and never stopped; a holder that is still there beside it has nobody but the pool to end it, as one
-has that the hub does not know.  Which start was attached is in the ledger, in the hub's own words,
-so that neither a restart nor a clock that is set changes it.  Where it is not, because an older
-spawner attached the lease, two times decide: how long the server has run by the hub's clock, and
-how long the lease is attached by the pool's.
+The pool frees a slice only once it has confirmed that the holder is gone, so a hub that does not
+answer ends nothing.  A server that was started after the lease was attached is another one and is
+never stopped; the pool itself must then end the lease's holder, as it must if the hub does not know
+the server.  The ledger has the hub's own time of the start that was attached, so that neither a
+restart nor a change of the clock matters.  For leases that an older spawner attached, two durations
+decide: for how long the server has run by the hub's clock, and for how long the lease has been
+attached by the pool's.
 A start is never interrupted: JupyterHub 6 waits a second for its end, and then stops whatever
-server of that name there is.  Once it is over, or a server, it is judged like any other.
+server has that name.  Once the start is over, its server is treated like any other.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ import httpx
 from miglab_api.leases import LeaseState, LeaseView
 from miglab_api.offers import CPU
 from miglab_api.tickets import Purpose
-from miglab_pool.hub_answers import HubMisunderstood, done, json_of
+from miglab_pool.hub_answers import HubMisunderstood, check_change_answer, json_body
 from miglab_pool.state.store import Backoff
 
 log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ DATE_S = 1.0
 
 
 class ServerEnder:
-    """Asks again, with growing pauses, until the lease is no longer releasing.
+    """Asks the hub to stop servers, with growing pauses, until their leases are released.
 
     Args:
         hub: an HTTP client whose base URL is the hub's API and whose headers carry the service's
@@ -65,20 +65,28 @@ class ServerEnder:
 
     @property
     def abandoned(self) -> frozenset[int]:
-        """Those of which it has said so for long enough: nobody but the pool will end them."""
-        said = self._unknown.items()
-        return frozenset(one for one, (first, last) in said if last >= first + UNKNOWN_S)
+        """Those unknown to the hub for so long that the pool must end their holders itself."""
+        reports = self._unknown.items()
+        return frozenset(lease for lease, (first, last) in reports if last >= first + UNKNOWN_S)
 
-    async def ask(self, leases: Iterable[LeaseView]) -> None:
-        """One round over all live leases."""
-        servers = (item for item in leases if item.purpose is Purpose.SERVER)
-        releasing = {item.id: item for item in servers if item.state is LeaseState.RELEASING}
-        for gone in self._asked - releasing.keys():
-            self._pauses.clear(gone)
-            self._unknown.pop(gone, None)
+    async def stop_servers(self, leases: Iterable[LeaseView]) -> None:
+        """Ask the hub to stop the servers of all releasing leases that are due."""
+        servers = (lease_view for lease_view in leases if lease_view.purpose is Purpose.SERVER)
+        releasing = {
+            lease_view.id: lease_view
+            for lease_view in servers
+            if lease_view.state is LeaseState.RELEASING
+        }
+        for number in self._asked - releasing.keys():
+            self._pauses.clear(number)
+            self._unknown.pop(number, None)
         now = self._now()
-        due = [one for one in releasing.values() if one.holder and self._pauses.is_due(one.id, now)]
-        self._asked = (self._asked & releasing.keys()) | {one.id for one in due}
+        due = [
+            lease
+            for lease in releasing.values()
+            if lease.holder and self._pauses.is_due(lease.id, now)
+        ]
+        self._asked = (self._asked & releasing.keys()) | {lease.id for lease in due}
         for lease in due:
             self._pauses.fail(lease.id, now)
         await asyncio.gather(*map(self._stop, due))
@@ -102,7 +110,7 @@ class ServerEnder:
                 self._note_unknown(lease)
                 return
             self._unknown.pop(lease.id, None)
-            answer = await self._end(lease)
+            answer = await self._request_end(lease)
         except (httpx.HTTPError, HubMisunderstood, KeyError, ValueError) as error:
             self._unknown.pop(lease.id, None)
             log.warning(
@@ -119,13 +127,13 @@ class ServerEnder:
         first, _ = self._unknown.get(lease.id, (self._now(), 0.0))
         self._unknown[lease.id] = first, self._now()
 
-    async def _end(self, lease: LeaseView) -> httpx.Response:
+    async def _request_end(self, lease: LeaseView) -> httpx.Response:
         if lease.goes_on:
             path = f"miglab/move/{quote(lease.user, safe='')}/{quote(lease.server, safe='')}"
             answer = await self._hub.post(path, json={"shape": CPU})
             if answer.is_success:
                 return answer
-        return done(await self._hub.delete(_path(lease)))
+        return check_change_answer(await self._hub.delete(_path(lease)))
 
     def _is_holder(self, server: "_HubServer", lease: LeaseView, attached_at: float) -> bool:
         if lease.server_started:
@@ -141,7 +149,7 @@ class ServerEnder:
             HTTPError: it does not answer, or refuses.
         """
         answer = await self._hub.get(f"users/{quote(lease.user, safe='')}")
-        body = json_of(answer)
+        body = json_body(answer)
         if answer.status_code == HTTPStatus.NOT_FOUND and body.get("status") == 404:
             return None  # the hub's own words: a proxy's 404 is no answer
         answer.raise_for_status()
@@ -155,7 +163,7 @@ class ServerEnder:
 
 @dataclass(frozen=True)
 class _HubServer:
-    """What the hub says of a server, both times by its clock: when its start began, and now."""
+    """A server as the hub reports it; both times are by the hub's clock."""
 
     started: datetime
     now: datetime

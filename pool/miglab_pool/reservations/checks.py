@@ -20,7 +20,7 @@ from miglab_pool.schedule import (
     next_occurrence,
     occurrence,
     occurrences,
-    why_not,
+    schedule_problem,
 )
 from miglab_pool.state.view import PoolView
 
@@ -80,7 +80,7 @@ def count_refusal(view: PoolView, row: ReservationRow) -> Refused | None:
 
 def check_times(request: ReservationRequest, at: float) -> None:
     """Refuse times that contradict each other or do not exist."""
-    reason = why_not(
+    reason = schedule_problem(
         request.weekdays, request.date, request.from_time, request.to_time, request.tz, at
     )
     if reason:

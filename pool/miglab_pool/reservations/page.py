@@ -33,7 +33,7 @@ from miglab_pool.http.pages.frame import render, render_part
 from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.pool import Pool
 from miglab_pool.reservations import certainty
-from miglab_pool.schedule import Occurrence, Schedule, is_zone, mask_of, occurrences, schedule
+from miglab_pool.schedule import Occurrence, Schedule, is_zone, occurrences, schedule, weekday_mask
 
 QUARTERS = 96  # of an hour, in a day
 DAY_BEGINS, DAY_ENDS = 8, 18  # the hours that are always drawn
@@ -115,7 +115,7 @@ def monday_of(day: dt.date) -> dt.date:
 
 def schedule_of(reservation: ReservationView) -> Schedule:
     """Return when a reservation takes place."""
-    days = mask_of(reservation.weekdays)
+    days = weekday_mask(reservation.weekdays)
     return schedule(
         days,
         reservation.date,

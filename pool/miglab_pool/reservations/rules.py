@@ -15,10 +15,10 @@ from miglab_pool.ledger.rows import LeaseRow, ReservationRow
 from miglab_pool.schedule import (
     Occurrence,
     Schedule,
-    names_of,
     next_occurrence,
     occurrences,
     schedule,
+    weekday_names,
 )
 
 RELEASING = LeaseState.RELEASING
@@ -68,7 +68,7 @@ def reserved_until(row: ReservationRow, occurrence: Occurrence) -> float:
 
 def describe(row: ReservationRow) -> str:
     """Return what is reserved and when, for people."""
-    days = "+".join(names_of(row.weekdays)) or row.first_date
+    days = "+".join(weekday_names(row.weekdays)) or row.first_date
     times = f"{days} {row.from_time}-{row.to_time} {row.tz}"
     return f"{row.count} times {row.shape} for {row.course}, {times}"
 

@@ -24,7 +24,7 @@ from miglab_pool.reservations.checks import (
 from miglab_pool.reservations.guarantees import extension_limit
 from miglab_pool.reservations.rules import describe, phase, reserved_until, schedule_of
 from miglab_pool.reservations.slots import drawn_until, reservations_in_force
-from miglab_pool.schedule import Occurrence, local_day, mask_of
+from miglab_pool.schedule import Occurrence, local_day, weekday_mask
 from miglab_pool.state.store import Store, Subject, locked
 from miglab_pool.state.view import PoolView
 
@@ -164,7 +164,7 @@ def _new_row(
         course=request.course,
         shape=request.shape,
         count=request.count,
-        weekdays=mask_of(request.weekdays),
+        weekdays=weekday_mask(request.weekdays),
         first_date=request.date.isoformat() if request.date else "",
         last_date=request.until.isoformat() if request.until else "",
         from_time=request.from_time,
@@ -225,7 +225,7 @@ def reservation_view(view: PoolView, row: ReservationRow) -> ReservationView:
     expected = outlook(view, row, occurrence, row.tz) if occurrence else Certainty(row.count)
     return ReservationView.of(
         row,
-        weekdays=schedule.names_of(row.weekdays),
+        weekdays=schedule.weekday_names(row.weekdays),
         date=rule.first,
         until=rule.last,
         state=ReservationState(state),

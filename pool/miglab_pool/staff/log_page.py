@@ -212,7 +212,7 @@ async def page(request: Request, principal: Principal) -> str:
         if len(entries) > ROWS_SHOWN
         else "",
         newest=_log_address(filters, ""),
-        csv_text=urlencode(csv_parameters(filters, zone, LIMIT_MAX)),
+        sheet=urlencode(csv_parameters(filters, zone, LIMIT_MAX)),
         most=LIMIT_MAX,
         kinds=KINDS,
         courses=sorted(request.app.state.sign_in.book.courses if courses is None else courses),
@@ -286,7 +286,7 @@ async def message_details(principal: MayMessage, runner: Runner, target: str) ->
 
 def _withdraw(message: SentMessage) -> Action:
     return Action(
-        "end_unused_grant",
+        "withdraw",
         "Withdraw",
         "JupyterLab shows it no longer, to nobody; whoever has read it has read it.",
         "The message is withdrawn.",

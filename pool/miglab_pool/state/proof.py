@@ -1,11 +1,11 @@
-"""A run of `miglab prove`: the lock that says it lives, and the record of what it may leave behind.
+"""A run of `miglab prove`: the lock that it holds, and the record of what it may leave behind.
 
-Both lie in the lab's state folder, where the pool and the next run read them.  While somebody holds
-the lock, the GPUs in the record are under proof and nobody else touches them.  The kernel drops the
-lock when the run dies, however it dies; what the record names is then undone by whoever comes next.
+Both are in the lab's state folder, where the pool and the next run read them.  While a run holds
+the lock, the GPUs in the record are under proof, and nobody else uses them.  The kernel releases
+the lock when the run dies; the pool or the next run then undoes what the record names.
 
-A placement is announced in the record before a slice is made there, and only if nothing lies there:
-so what lies there afterwards is the run's, until the record is deleted.
+A placement is announced in the record before a slice is created there, and only if it is free: so
+a slice that is there afterwards is the run's, until the record is deleted.
 """
 
 import json
@@ -37,7 +37,7 @@ class ProofRecordError(Exception):
 
 @dataclass(frozen=True, order=True)
 class ProofSlice:
-    """Where a run may have made a slice.
+    """A slice that a run may have created.
 
     Attributes:
         gpu: the GPU's UUID.
@@ -65,7 +65,7 @@ class ProofSlice:
 
 @dataclass(frozen=True)
 class ProofRecord:
-    """See the module.
+    """The record of a run.
 
     Attributes:
         run: names the run, and its containers by their label; no other run gets it.
@@ -81,7 +81,7 @@ class ProofRecord:
 
 
 class SliceDriver(Protocol):
-    """What undoing needs of the driver."""
+    """The part of the driver that `undo_slices` needs."""
 
     @property
     def uuids(self) -> tuple[str, ...]:
@@ -165,7 +165,7 @@ class ProofFolder:
         self._keep_folder()
 
     def delete(self) -> None:
-        """The run is over and left nothing."""
+        """Delete the record of a run that is over and left nothing."""
         self._record.unlink(missing_ok=True)
         self._keep_folder()
 
@@ -182,18 +182,18 @@ def new_record(gpus: Iterable[str]) -> ProofRecord:
     return ProofRecord(secrets.token_hex(8), tuple(gpus))
 
 
-def announced(record: ProofRecord, slices: Iterable[ProofSlice]) -> ProofRecord:
+def with_slices(record: ProofRecord, slices: Iterable[ProofSlice]) -> ProofRecord:
     """The record with these placements added.  Pure."""
     return replace(record, slices=tuple(sorted({*record.slices, *slices})))
 
 
-def narrowed(record: ProofRecord, gpus: Collection[str]) -> ProofRecord:
+def restricted_to_gpus(record: ProofRecord, gpus: Collection[str]) -> ProofRecord:
     """The record of these GPUs alone, whose containers are gone.  Pure."""
     slices = tuple(place for place in record.slices if place.gpu in gpus)
     return ProofRecord(record.run, tuple(sorted(gpus)), slices)
 
 
-def withdrawn(record: ProofRecord, slices: Collection[ProofSlice]) -> ProofRecord:
+def without_slices(record: ProofRecord, slices: Collection[ProofSlice]) -> ProofRecord:
     """The record without these placements.  Pure."""
     return replace(record, slices=tuple(place for place in record.slices if place not in slices))
 
@@ -201,7 +201,7 @@ def withdrawn(record: ProofRecord, slices: Collection[ProofSlice]) -> ProofRecor
 def undo_slices(
     driver: SliceDriver, record: ProofRecord, spared: Collection[ProofSlice] = ()
 ) -> dict[str, list[GpuError]]:
-    """Destroy what lies at the placements of a record.
+    """Destroy the slices at the placements of a record.
 
     Args:
         driver: the GPUs.

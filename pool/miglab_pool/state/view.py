@@ -158,7 +158,7 @@ class GpuSnapshot:
 
     @cached_property
     def present(self) -> tuple[PresentSlice, ...]:
-        """What lies there, as a layout sees it."""
+        """The slices on it, as a layout sees them."""
         if self.assumed is not None:
             return self.assumed
         return tuple(
@@ -182,7 +182,7 @@ class GpuSnapshot:
     # -- moments ------------------------------------------------------------------------------
 
     def now(self, at: float) -> "GpuSnapshot":
-        """The GPU at the moment that its rows are of."""
+        """Return the GPU at the moment of its rows: with pauses and closed placements applied."""
         closed = frozenset(place for place, until in self.closed_until.items() if at < until)
         is_resting = at < self.rests_until
         return self._restricted(is_resting, closed) if is_resting or closed else self
@@ -239,7 +239,7 @@ class GpuSnapshot:
 
     @property
     def whole(self) -> tuple[Choice, ...]:
-        """All of it, as what is granted where GPUs are leased whole."""
+        """The choice of the whole GPU, as it is granted where GPUs are leased whole."""
         row = self.row
         size, sms = row.memory_slices, row.sm_count or 0
         profile = Profile(FULL, -1, -1, 0, size, sms, row.memory_mib, 1, (0,))

@@ -77,7 +77,7 @@ class UsageQuery:
 def usage_query(
     request: Request, since: dt.date | None, until: dt.date | None, group_by: GroupBy
 ) -> UsageQuery:
-    """These days, in the lab's time zone; without any the last four weeks.
+    """Return the query for these days in the lab's time zone; without days, the last four weeks.
 
     Raises:
         BadPeriod: they make no sense.
@@ -198,7 +198,7 @@ def weeks(facts: Facts, period: Period) -> Columns:
 
 
 def _ticks(step: float, top: float) -> tuple[tuple[float, str], ...]:
-    """With as many places as the step has, so that no two ticks read the same."""
+    """Ticks with as many decimals as the step has, so that no two labels are equal."""
     places = max(0, -math.floor(math.log10(step)))
     all_hours = [number * step for number in range(round(top / step) + 1)]
     return tuple((_height(hours, top), f"{hours:,.{places}f}") for hours in all_hours)
@@ -228,7 +228,7 @@ def _boxes(
 
 
 def _labels(all_weeks: Sequence[str]) -> tuple[tuple[float, str], ...]:
-    """No more than there is room for on a phone."""
+    """Labels of the weeks, no more than fit on a phone."""
     every = math.ceil(len(all_weeks) / MOST_LABELS)
     room = (100 - LEFT) / len(all_weeks)
     return tuple(
@@ -392,7 +392,7 @@ async def _share_of_capacity(
 
 
 def percent(share: float | None) -> str:
-    """A share as people say it; small ones are not nothing."""
+    """Format a share in percent; a little is never shown as 0."""
     if share is None:
         return "not known"
     return "<1 %" if 0 < share < 0.005 else f"{share:.0%}".replace("%", " %")

@@ -180,7 +180,7 @@ def _observed_days(
 
 
 def _reclaims() -> Select[Any]:
-    """Leases that somebody other than their holder and the hub asked back.
+    """Query the leases that somebody other than their holder or the hub reclaimed.
 
     That is the reclaimer; the pool, when a borrow's time was up (not when its slice was lost);
     and staff, at once or after a warning.

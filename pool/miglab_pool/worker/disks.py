@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from miglab_pool.worker.health_findings import HealthFinding, judged, wrong
+from miglab_pool.worker.health_findings import HealthFinding, fine_or_wrong, wrong
 
 LEDGER = "ledger"
 LOW_PCT = 95.0  # from here on staff are told
@@ -89,7 +89,7 @@ def of_disks(disks: Sequence[DiskUse], least_free_bytes: float) -> Iterator[Heal
             yield wrong("disk", found, "mount it, or make it readable to the lab's user")
         else:
             has_room = not disk.is_low and disk.free_bytes >= least_free_bytes
-            yield judged("disk", has_room, found, MAKE_ROOM)
+            yield fine_or_wrong("disk", has_room, found, MAKE_ROOM)
 
 
 def _existing(folder: Path) -> Path:

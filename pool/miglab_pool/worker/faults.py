@@ -1,4 +1,4 @@
-"""Faults that a driver reports: what is written down of them, whom they concern, who is told.
+"""Records the faults that a driver reports, and tells the students whom they concern.
 
 An Xid in the ledger names the slice and the lease that it came from, as long as that slice is
 there.  A student whose own program failed is told so, and nothing else happens.  A fault of the
@@ -17,8 +17,8 @@ from miglab_pool.ledger.rows import FULL, LeaseRow, MessageRow, SliceRow
 from miglab_pool.ledger.transaction import Transaction
 from miglab_pool.state.store import Store
 
-BY = "driver"
-"""How the ledger names who noticed."""
+CAUSE = "driver"
+"""The cause of these entries in the ledger."""
 SHOWN_S = 900.0  # how long a student is shown it, who is told no second time meanwhile
 MOST_MESSAGES = 100  # on display at once; beyond, staff's own messages need the room
 SCOPES = {
@@ -30,41 +30,41 @@ SCOPES = {
 RESTART = "Restart the kernel and run your notebook again."
 
 
-def note(
+def record_changes(
     store: Store, gpu: str, old_xids: Sequence[Xid], before: Health | None, now: Health
 ) -> None:
-    """Write down what is new, and tell whom it concerns.  The caller holds the store's lock.
+    """Record new faults of a GPU, and tell its students.  The caller holds the store's lock.
 
     Args:
-        store: the pool.
-        gpu: its UUID.
-        old_xids: those that were known at the last look.
-        before: what was read then; None at the first look.
-        now: what is read now.
+        store: the pool's.
+        gpu: the GPU's UUID.
+        old_xids: the Xid faults known before.
+        before: the reading before; None for the first.
+        now: the reading now.
     """
     row = store.state.gpus.get(gpu)
     xids, errors = new_xids(old_xids, now.xids or ()), list(new_errors(before, now))
     if row is None:
         return
-    fault = remembered(row.fault, xids, now)
+    fault = fault_to_remember(row.fault, xids, now)
     if not (xids or errors or fault != row.fault):
         return
     with store.write(durable=True) as tx:
         for xid in xids:
             _note_xid(store, tx, gpu, xid)
         for line in errors:
-            tx.record(row, BY, line)
+            tx.record(row, CAUSE, line)
         tx.put(replace(row, fault=fault))
 
 
 def new_xids(before: Sequence[Xid], now: Sequence[Xid]) -> Sequence[Xid]:
-    """Those that came since; a slice that went meanwhile takes its ids along.  Pure."""
-    added = appended([xid.number for xid in before], [xid.number for xid in now])
+    """Return the faults that came since; a slice destroyed meanwhile changes old ids.  Pure."""
+    added = appended_numbers([xid.number for xid in before], [xid.number for xid in now])
     return now[len(now) - len(added) :]
 
 
-def appended(before: Sequence[int], now: Sequence[int]) -> list[int]:
-    """What was added to a list that also forgets its oldest entries.  Pure."""
+def appended_numbers(before: Sequence[int], now: Sequence[int]) -> list[int]:
+    """Return what was appended to a list that also drops its oldest entries.  Pure."""
     for forgotten in range(len(before) + 1):
         remaining = list(before[forgotten:])
         if remaining == list(now[: len(remaining)]):
@@ -79,13 +79,13 @@ def new_errors(before: Health | None, now: Health) -> Iterator[str]:
         yield f"{now.ecc_errors} uncorrected memory errors since its last reset"
 
 
-def remembered(fault: str, xids: Sequence[Xid], now: Health) -> str:
-    """What a GPU's row remembers of its card's own faults.  Pure.
+def fault_to_remember(fault: str, xids: Sequence[Xid], now: Health) -> str:
+    """Return the fault of the card itself that the GPU's row must remember.  Pure.
 
     Args:
-        fault: what it remembered so far.
-        xids: those that are new.
-        now: how the GPU is; if the driver tells what it needs, nothing has to be remembered.
+        fault: the fault that it has remembered so far.
+        xids: the new faults.
+        now: the GPU's health; if the driver says what it needs, no fault has to be remembered.
     """
     return "" if now.needs is not None else faults_in_words(xids) or fault
 
@@ -96,15 +96,15 @@ def _note_xid(store: Store, tx: Transaction, gpu: str, xid: Xid) -> None:
     places = [f"slice {row.id}"] if row is not None else []
     places += [f"lease {lease.id}"] if lease is not None else []
     line = f"Xid {xid.number} ({SCOPES[xid.scope]}){': ' if places else ''}{', '.join(places)}"
-    tx.record(store.state.gpus[gpu], BY, line)
+    tx.record(store.state.gpus[gpu], CAUSE, line)
     if lease is not None:
-        tx.record(lease, BY, line)
-        if lease.is_in_use and (text := words_for_student(xid)):
-            _tell(store, tx, lease, text)
+        tx.record(lease, CAUSE, line)
+        if lease.is_in_use and (text := message_for_student(xid)):
+            _show_to_student(store, tx, lease, text)
 
 
 def _slice_of(store: Store, gpu: str, xid: Xid) -> SliceRow | None:
-    """The slice that it came from; on a GPU that is leased whole, all of it."""
+    """The slice that a fault came from; on a GPU that is leased whole, the whole GPU."""
     for row in store.state.on_gpu[gpu].values():
         is_same = row.profile == FULL if xid.gi_id is None else row.gi_id == xid.gi_id
         if is_same:
@@ -112,8 +112,8 @@ def _slice_of(store: Store, gpu: str, xid: Xid) -> SliceRow | None:
     return None
 
 
-def words_for_student(xid: Xid) -> str:
-    """What the student reads whose program it ended; empty: it is nothing to them.  Pure."""
+def message_for_student(xid: Xid) -> str:
+    """The message for the student whose program a fault ended; empty for none.  Pure."""
     number = xid.number
     if number == 94:
         return (
@@ -134,12 +134,14 @@ def words_for_student(xid: Xid) -> str:
     return ""
 
 
-def _tell(store: Store, tx: Transaction, lease: LeaseRow, text: str) -> None:
-    """Show it on the lease's server, unless the student is reading of an earlier one."""
+def _show_to_student(store: Store, tx: Transaction, lease: LeaseRow, text: str) -> None:
+    """Show a message on the lease's server, unless an earlier one is still shown there."""
     server = None if lease.is_borrow else lease.server
     messages = store.state.messages.values()
     is_told = any(
-        row.by == BY and (row.to_user, row.to_server) == (lease.user, server) and row.until > tx.at
+        row.by == CAUSE
+        and (row.to_user, row.to_server) == (lease.user, server)
+        and row.until > tx.at
         for row in messages
     )
     if is_told or len(messages) >= MOST_MESSAGES:
@@ -147,11 +149,11 @@ def _tell(store: Store, tx: Transaction, lease: LeaseRow, text: str) -> None:
     row = MessageRow(
         id=store.ledger.new_id("message"),
         at=tx.at,
-        by=BY,
+        by=CAUSE,
         to_user=lease.user,
         to_server=server,
         to_course=None,
         text=text,
         until=tx.at + SHOWN_S,
     )
-    tx.put(row, BY, text)
+    tx.put(row, CAUSE, text)

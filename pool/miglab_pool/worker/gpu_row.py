@@ -1,4 +1,4 @@
-"""What a GPU's row says of it, by what it says of itself.  Pure."""
+"""Derives a GPU's row and its reasons from what the GPU reports.  Pure."""
 
 from dataclasses import replace
 
@@ -9,14 +9,14 @@ from miglab_pool.worker.health_findings import wrong_mode
 NO_NAME = "not known yet"
 
 
-def unread(uuid: str, index: int) -> GpuRow:
-    """The row of a GPU that has not said yet what it is."""
+def unread_row(uuid: str, index: int) -> GpuRow:
+    """The row of a GPU that was not read yet."""
     return GpuRow(uuid, index, NO_NAME, 0, 0, None, None, GPU_UNKNOWN, "it was not looked at yet")
 
 
-def row_of(info: GpuInfo, before: GpuRow | None) -> GpuRow:
-    """The GPU's row with what it says of itself; what was done with it stays."""
-    row = before or unread(info.uuid, info.index)
+def updated_row(info: GpuInfo, before: GpuRow | None) -> GpuRow:
+    """Return the GPU's row with the facts that it reports; what staff did with it stays."""
+    row = before or unread_row(info.uuid, info.index)
     return replace(
         row,
         idx=info.index,
@@ -28,14 +28,14 @@ def row_of(info: GpuInfo, before: GpuRow | None) -> GpuRow:
     )
 
 
-def as_of_boot(row: GpuRow, boot: str) -> GpuRow:
-    """The row as of this start of the host; a reboot resets every GPU, so it ends a fault."""
+def row_after_boot(row: GpuRow, boot: str) -> GpuRow:
+    """Return the row with the host's boot id; a reboot resets every GPU, so it ends a fault."""
     fault = "" if boot and row.boot and boot != row.boot else row.fault
     return replace(row, boot=boot or row.boot, fault=fault)
 
 
-def why_missing(before: GpuRow | None, boot: str) -> str:
-    """Why slices of before are gone, as far as the host tells."""
+def missing_reason(before: GpuRow | None, boot: str) -> str:
+    """Why earlier slices are gone, as far as the host tells."""
     if before is None or not boot or not before.boot:
         return "NVML does not show it any more; was the host rebooted?"
     if boot != before.boot:
@@ -46,12 +46,12 @@ def why_missing(before: GpuRow | None, boot: str) -> str:
     )
 
 
-def is_uncut(info: GpuInfo) -> bool:
+def is_unpartitioned(info: GpuInfo) -> bool:
     """Whether it has no slices to be read, as MIG is off or it cannot do MIG."""
     return info.mig is False or not info.geometry.profiles
 
 
-def why_unfit(row: GpuRow, info: GpuInfo, health: Health, *, is_whole: bool) -> str:
+def unfit_reason(row: GpuRow, info: GpuInfo, health: Health, *, is_whole: bool) -> str:
     """Why a GPU that answers takes no new lease; empty if it does.
 
     Args:

@@ -1,4 +1,4 @@
-"""What is wrong with the pool and its GPUs, as findings that say what to do."""
+"""Findings about the pool and its GPUs: what is wrong, and what to do."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -31,18 +31,18 @@ class Level(StrEnum):
 
 @dataclass(frozen=True)
 class HealthFinding:
-    """One thing that was looked at.
+    """The result of one check.
 
     Attributes:
-        subject: which part of the lab.
-        found: how it is.
-        do: what to do about it; empty if it is fine.
+        subject: the part of the lab.
+        observation: how it is.
+        remedy: what to do about it; empty if it is fine.
     """
 
     subject: str
     level: Level
-    found: str
-    do: str = ""
+    observation: str
+    remedy: str = ""
 
     @property
     def is_wrong(self) -> bool:
@@ -50,23 +50,23 @@ class HealthFinding:
         return self.level is Level.WRONG
 
 
-def fine(what: str, found: str) -> HealthFinding:
-    """A finding about which nothing is to be done."""
-    return HealthFinding(what, Level.FINE, found)
+def fine(subject: str, observation: str) -> HealthFinding:
+    """A finding that needs no action."""
+    return HealthFinding(subject, Level.FINE, observation)
 
 
-def wrong(what: str, found: str, do: str) -> HealthFinding:
-    """A finding about which something is to be done."""
-    return HealthFinding(what, Level.WRONG, found, do)
+def wrong(subject: str, observation: str, remedy: str) -> HealthFinding:
+    """A finding that needs action."""
+    return HealthFinding(subject, Level.WRONG, observation, remedy)
 
 
-def judged(what: str, is_fine: bool, found: str, do: str) -> HealthFinding:
-    """One or the other."""
-    return fine(what, found) if is_fine else wrong(what, found, do)
+def fine_or_wrong(subject: str, is_fine: bool, observation: str, remedy: str) -> HealthFinding:
+    """A finding that needs action unless ``is_fine``."""
+    return fine(subject, observation) if is_fine else wrong(subject, observation, remedy)
 
 
-def of_gpu(gpu: GpuInfo, health: Health, *, is_whole: bool) -> Iterator[HealthFinding]:
-    """What a GPU says of itself.
+def gpu_findings(gpu: GpuInfo, health: Health, *, is_whole: bool) -> Iterator[HealthFinding]:
+    """Yield the findings about a GPU.
 
     Args:
         gpu: what it is.
@@ -82,8 +82,10 @@ def of_gpu(gpu: GpuInfo, health: Health, *, is_whole: bool) -> Iterator[HealthFi
     elif health.ok is None:
         yield wrong(name, f"health unknown: {health.reason}", "see `nvidia-smi -q`")
     if health.temperature_c is not None and health.temperature_c > HOT_C:
-        found = f"its temperature is {health.temperature_c} °C, and it slows down to protect itself"
-        yield wrong(name, found, "check the fans and the room")
+        observation = (
+            f"its temperature is {health.temperature_c} °C, and it slows down to protect itself"
+        )
+        yield wrong(name, observation, "check the fans and the room")
     if mode := wrong_mode(gpu, is_whole=is_whole):
         yield wrong(name, f"{gpu.name}: {mode.problem}", mode.remedy)
     else:
@@ -92,14 +94,14 @@ def of_gpu(gpu: GpuInfo, health: Health, *, is_whole: bool) -> Iterator[HealthFi
 
 
 class WrongMode(NamedTuple):
-    """What is wrong with a GPU's MIG mode, and the command that mends it."""
+    """A wrong MIG mode of a GPU, and the command that corrects it."""
 
     problem: str
     remedy: str
 
 
 def wrong_mode(gpu: GpuInfo, *, is_whole: bool) -> WrongMode | None:
-    """Whether a GPU's MIG mode is, and stays, the one that lab.toml wants.  Pure.
+    """Compare a GPU's MIG mode, now and after a reset, with lab.toml; None if they agree.  Pure.
 
     From Hopper on the mode is lost at each reset and reboot.  A GPU with another mode than the one
     wanted takes no lease: neither slices nor the whole of it were meant.
@@ -130,76 +132,81 @@ def wrong_mode(gpu: GpuInfo, *, is_whole: bool) -> WrongMode | None:
     return WrongMode(f"MIG is {now}, and lab.toml wants it {'off' if is_whole else 'on'}", remedy)
 
 
-def of_pool(
+def pool_findings(
     snapshot: PoolSnapshot, health: dict[str, Any], contradictions: Sequence[str]
 ) -> Iterator[HealthFinding]:
-    """What the running service says of itself, of its GPUs and slices."""
-    yield from _loops(health)
+    """Yield the findings about the running service, its GPUs and slices."""
+    yield from _service_findings(health)
     yield fine("pool", f"{len(snapshot.gpus)} GPUs, {len(snapshot.waiting)} waiting")
     if snapshot.paused:
         do = RESUMES_ITSELF if health.get("is_disk_full") else "miglab pool resume"
         yield wrong("pool", f"paused: {snapshot.paused}", do)
     for contradiction in contradictions:
-        do = "pause the pool, keep a copy of the ledger, and report this"
-        yield wrong("invariant", contradiction, do)
-    yield from _slices(snapshot)
+        remedy = "pause the pool, keep a copy of the ledger, and report this"
+        yield wrong("invariant", contradiction, remedy)
+    yield from _slice_findings(snapshot)
 
 
-def _loops(health: dict[str, Any]) -> Iterator[HealthFinding]:
+def _service_findings(health: dict[str, Any]) -> Iterator[HealthFinding]:
     if health["is_stuck"]:
-        do = "see the driver's messages (dmesg | grep -i nvrm); a restart loses no lease"
-        yield wrong("pool", "a driver call hangs, so its GPU gets no new leases", do)
+        remedy = "see the driver's messages (dmesg | grep -i nvrm); a restart loses no lease"
+        yield wrong("pool", "a driver call hangs, so its GPU gets no new leases", remedy)
     if not health["is_reconciled"]:
-        do = (
+        remedy = (
             "check again in a moment; if that does not help, see the pool's log in the state folder"
         )
-        yield wrong("pool", "ledger, GPUs and servers have not been compared yet", do)
+        yield wrong("pool", "ledger, GPUs and servers have not been compared yet", remedy)
     if lost := health.get("unknown_to_hub"):
-        do = (
+        remedy = (
             "wait: the pool ends them itself a minute after the hub first reports this; see its log"
         )
-        yield wrong("pool", f"servers that must end but that the hub does not know: {lost}", do)
+        yield wrong("pool", f"servers that must end but that the hub does not know: {lost}", remedy)
     if strays := health.get("left_alone"):
-        do = (
+        remedy = (
             "see the Health page, which lists them; once their students have saved, remove them "
             "(docker rm -f CONTAINER) and adopt their slices"
         )
-        found = f"containers with slices that this ledger did not give them, left alone: {strays}"
-        yield wrong("pool", found, do)
+        observation = (
+            f"containers with slices that this ledger did not give them, left alone: {strays}"
+        )
+        yield wrong("pool", observation, remedy)
     if health.get("is_other_engine"):
-        do = (
+        remedy = (
             "correct DOCKER_HOST (compose: MIGLAB_SOCKET); if those containers are gone for good: "
             "miglab backup, then miglab restore --new-host"
         )
-        found = "another Docker engine answers than the one that has the leases' containers"
-        yield wrong("pool", f"{found}, so no slice is freed", do)
+        observation = "another Docker engine answers than the one that has the leases' containers"
+        yield wrong("pool", f"{observation}, so no slice is freed", remedy)
     if silent := health.get("silent_servers"):
-        do = (
+        remedy = (
             "`miglab pool reclaim` says whose; look into their servers, and set a shorter "
             "pool.lease_s if you cannot trust your students"
         )
         yield wrong(
-            "pool", f"servers that do not report, so nobody knows what they do: {silent}", do
+            "pool", f"servers that do not report, so nobody knows what they do: {silent}", remedy
         )
     if health["failing"]:
-        do = "see the pool's log in the state folder; a restart of the lab loses no lease"
-        yield wrong("pool", f"its last rounds failed: {', '.join(health['failing'])}", do)
+        remedy = "see the pool's log in the state folder; a restart of the lab loses no lease"
+        yield wrong("pool", f"its last rounds failed: {', '.join(health['failing'])}", remedy)
 
 
 SEE = "see the driver's messages"
-_DO = {GPU_LOST: GPU_IS_LOST, GPU_UNFIT: "do what is said there"}  # by `why_unfit`
+_REMEDIES = {GPU_LOST: GPU_IS_LOST, GPU_UNFIT: "do what is said there"}  # by `why_unfit`
 
 
-def _slices(snapshot: PoolSnapshot) -> Iterator[HealthFinding]:
+def _slice_findings(snapshot: PoolSnapshot) -> Iterator[HealthFinding]:
     for gpu in snapshot.gpus:
         if gpu.state != "ok":
-            yield wrong(f"GPU {gpu.index}", f"{gpu.state}: {gpu.reason}", _DO.get(gpu.state, SEE))
-        for item in gpu.slices:
-            name = f"slice {item.slice_id}"
-            found = f"{item.profile} on GPU {gpu.index}: {item.reason}"
-            if item.state is SliceState.QUARANTINED:
-                do = f"find out what uses it, then run: miglab pool clear {item.slice_id}"
-                yield wrong(name, found, do)
-            elif item.state is SliceState.FOREIGN:
-                do = f"leave it, or let the pool take it over: miglab pool adopt {item.slice_id}"
-                yield wrong(name, found, do)
+            yield wrong(
+                f"GPU {gpu.index}", f"{gpu.state}: {gpu.reason}", _REMEDIES.get(gpu.state, SEE)
+            )
+        for slice_view in gpu.slices:
+            name = f"slice {slice_view.slice_id}"
+            observation = f"{slice_view.profile} on GPU {gpu.index}: {slice_view.reason}"
+            if slice_view.state is SliceState.QUARANTINED:
+                remedy = f"find out what uses it, then run: miglab pool clear {slice_view.slice_id}"
+                yield wrong(name, observation, remedy)
+            elif slice_view.state is SliceState.FOREIGN:
+                command = f"miglab pool adopt {slice_view.slice_id}"
+                remedy = f"leave it, or let the pool take it over: {command}"
+                yield wrong(name, observation, remedy)

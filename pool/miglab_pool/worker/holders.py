@@ -1,7 +1,7 @@
-"""Holders: the container or process behind a lease, and whether it is there.
+"""Holders: the container or process behind a lease, and whether it exists.
 
-``container:<id>`` or ``process:<pid>,<start time>,<boot id>``.  One question, three answers; only
-*gone* ever frees a slice.  Everything that could be an error, a race or a restart is *unknown*.
+``container:<id>`` or ``process:<pid>,<start time>,<boot id>``.  Only the answer *gone* ever frees a
+slice.  Whatever could be an error, a race or a restart is *unknown*.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ STOP_S = 10  # as docker stop
 
 
 @dataclass(frozen=True)
-class Stray:
+class LabelledContainer:
     """A container labelled with a lease.
 
     Attributes:
@@ -73,7 +73,7 @@ class HostHolders:
         self._lab = lab
         self._client = client
         self._expected = ""
-        self._asked: set[str] = set()
+        self._signalled: set[str] = set()
 
     def probe(self, holder: str) -> Liveness:
         """Whether the holder is there; never raises.
@@ -94,38 +94,40 @@ class HostHolders:
         return Liveness.ALIVE
 
     def engine(self) -> str:
-        """What the engine calls itself, which outlives its restarts; empty: it does not tell."""
+        """The engine's id, which survives its restarts; empty if it does not answer."""
         try:
             return str(self._api().info().get("ID") or "")
         except ENGINE_ERRORS:
             return ""
 
     def expect(self, engine: str) -> None:
-        """Only what this engine does not have is gone; empty: what any does not have."""
+        """Count a container as gone only if this engine lacks it; empty: whichever answers."""
         self._expected = engine
 
-    def missing(self, holders: Collection[str]) -> set[str]:
-        """Those worth a probe: cheap, may be wrong either way, empty when nothing can be told.
+    def probably_gone(self, holders: Collection[str]) -> set[str]:
+        """Return the holders worth a probe, by a cheap listing that may be wrong either way.
 
-        They are the processes that are gone, and the containers that are not on the engine's list.
+        They are the processes that are gone, and the containers that the engine does not list.
         """
         local = {holder for holder in holders if _is_process(holder)}
-        gone = {holder for holder in local if probe_process(holder) is Liveness.GONE}
+        gone_processes = {holder for holder in local if probe_process(holder) is Liveness.GONE}
         containers = set(holders) - local
         listed = self._list({}) if containers else None
         if listed is None:
-            return gone
-        there = {item["Id"] for item in listed}
-        return gone | {holder for holder in containers if parse_container(holder) not in there}
+            return gone_processes
+        listed_ids = {container["Id"] for container in listed}
+        return gone_processes | {
+            holder for holder in containers if parse_container(holder) not in listed_ids
+        }
 
-    def labelled(self) -> list[Stray] | None:
+    def labelled_containers(self) -> list[LabelledContainer] | None:
         """The containers of this lab with a lease in their labels; None when unknown."""
         if not self._url:
             return []
         listed = self._list({"label": [f"{LAB_LABEL}={self._lab}", LEASE_LABEL]})
         if listed is None:
             return None
-        strays = (_stray(item) for item in listed)
+        strays = (_parse_labels(item) for item in listed)
         return [stray for stray in strays if stray is not None]
 
     def remove(self, holder: str, *, force: bool) -> bool:
@@ -148,8 +150,8 @@ class HostHolders:
         whether it is gone now, confirmed.
         """
         if _is_process(holder):
-            number = signal.SIGKILL if holder in self._asked else signal.SIGTERM
-            self._asked.add(holder)
+            number = signal.SIGKILL if holder in self._signalled else signal.SIGTERM
+            self._signalled.add(holder)
             _signal(holder, number)
             return self._is_gone(holder)
         try:
@@ -169,7 +171,7 @@ class HostHolders:
         return self._list(label) == []
 
     def _is_gone(self, holder: str) -> bool:
-        """Whether it is, once what the engine has forgotten is ended."""
+        """Whether the holder is gone, after processes that its engine forgot were killed."""
         answer = self.probe(holder)
         if answer is Liveness.FORGOTTEN:
             return kill_processes_of(holder)
@@ -211,14 +213,14 @@ def _signal(holder: str, number: signal.Signals) -> None:
             os.close(process)
 
 
-def _stray(container: Mapping[str, Any]) -> Stray | None:
-    """What labels tie a container to; None where they are none of ours."""
+def _parse_labels(container: Mapping[str, Any]) -> LabelledContainer | None:
+    """Parse a container's labels; None if they name no lease."""
     labels = container["Labels"]
     lease = str(labels.get(LEASE_LABEL, ""))
     generation = str(labels.get(GENERATION_LABEL, ""))
     if not lease.isdecimal():
         return None
-    return Stray(
+    return LabelledContainer(
         f"{CONTAINER}:{container['Id']}",
         int(lease),
         int(generation) if generation.isdecimal() else None,

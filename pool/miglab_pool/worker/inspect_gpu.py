@@ -1,11 +1,11 @@
-"""What a GPU says against what the ledger says: one GPU at a time.
+"""Compares NVML's readings of one GPU with the ledger, and records the differences.
 
-Never destructive: a slice that is missing is noted as gone, one that is unknown as foreign.  What
-must be destroyed is announced in the ledger, and done by jobs.py.
+Never destructive: a missing slice is noted as gone, an unknown one as foreign.  A slice that must
+be destroyed is announced in the ledger, and jobs.py destroys it.
 
-What each GPU says of its health is kept on the way.  What is new of faults and memory errors goes
-into the ledger as notes on the GPU, so that a history remains when the driver, or the host, was
-started anew.  Between two such looks a sample tells what its slices do.  Unknown stays unknown.
+Each inspection also reads the GPU's health.  New faults and memory errors are logged in the ledger,
+so that a history remains after a restart of the driver or the host.  Between two inspections,
+samples read the usage of the slices.  An unknown reading stays unknown.
 """
 
 import contextlib
@@ -45,8 +45,15 @@ from miglab_pool.state.slices import new_slice, scrub
 from miglab_pool.state.store import Wellness
 from miglab_pool.state.view import is_whole
 from miglab_pool.worker import faults
-from miglab_pool.worker.gpu_row import as_of_boot, is_uncut, row_of, unread, why_missing, why_unfit
-from miglab_pool.worker.remnants import why_foreign
+from miglab_pool.worker.gpu_row import (
+    is_unpartitioned,
+    missing_reason,
+    row_after_boot,
+    unfit_reason,
+    unread_row,
+    updated_row,
+)
+from miglab_pool.worker.remnants import foreign_reason
 from miglab_pool.worker.worker import Worker
 
 MADE = frozenset({SliceState.FREE, SliceState.LEASED, SliceState.QUARANTINED, SliceState.FOREIGN})
@@ -56,7 +63,7 @@ UNLISTED_HOLDERS = (
     "start the engine"
 )
 UNLISTED = "it is not among the GPUs given to miglab any more"
-BY = faults.BY
+BY = faults.CAUSE
 log = logging.getLogger(__name__)
 UNKNOWN = Usage(None, None)
 READABLE = frozenset({SliceState.FREE, SliceState.LEASED, SliceState.FOREIGN})
@@ -64,22 +71,22 @@ READABLE = frozenset({SliceState.FREE, SliceState.LEASED, SliceState.FOREIGN})
 
 @dataclass(frozen=True)
 class Finding:
-    """Something reconcile found.
+    """A difference that reconcile found.
 
     Attributes:
         kind: ``gpu``, ``slice``, ``lease``, ``ticket`` or ``holder``.
-        target: which one.
+        target: its id.
         finding: what is or was wrong, in words.
-        done: what was done about it; empty if it is somebody's turn.
+        action: what was done about it; empty if a person has to act.
     """
 
     kind: str
     target: str
     finding: str
-    done: str = ""
+    action: str = ""
 
 
-def is_same(worker: Worker, row: SliceRow, reading: SliceReading) -> bool:
+def is_slice_of_row(worker: Worker, row: SliceRow, reading: SliceReading) -> bool:
     """Whether a reading is this row's slice: same profile and placement, and the same id if known.
 
     Where the id is not known, because the ledger saw the slice begun and not made, it is not the
@@ -97,8 +104,8 @@ def is_same(worker: Worker, row: SliceRow, reading: SliceReading) -> bool:
     )
 
 
-def note_unlisted(worker: Worker) -> None:
-    """GPUs that the ledger knows and nobody lists any more take no lease."""
+def mark_unlisted_gpus(worker: Worker) -> None:
+    """Mark the GPUs of the ledger that are no longer listed, so that they take no lease."""
     with worker.store.write() as tx:
         for gpu in [gpu for gpu in worker.store.state.gpus if gpu not in worker.driver.uuids]:
             worker.store.infos.pop(gpu, None)
@@ -109,18 +116,18 @@ def note_unlisted(worker: Worker) -> None:
 
 
 def read_versions(worker: Worker) -> None:
-    """Which driver the host runs; what is known already stays if it does not say."""
+    """Read the driver's version; the last known one stays if that fails."""
     with contextlib.suppress(GpuError):
         worker.store.versions = worker.driver.versions()
 
 
 def inspect(worker: Worker, gpu: str) -> list[Finding]:
-    """Read what a GPU is and its slices, and settle the differences.
+    """Read a GPU and its slices, and settle the differences from the ledger.
 
-    The caller has marked it as acting.
+    The caller has marked the GPU as acting.
     """
     if gpu not in worker.driver.uuids:
-        note_unlisted(worker)
+        mark_unlisted_gpus(worker)
         return []
     try:
         if worker.claimed is None:  # then what the ledger calls free may be in use: it is a copy
@@ -130,29 +137,29 @@ def inspect(worker: Worker, gpu: str) -> list[Finding]:
     except GpuError as error:
         with worker.store.write() as tx:
             if gpu not in worker.store.state.gpus:  # it is shown even so, with what is wrong
-                tx.put(unread(gpu, _free_index(worker)), reason="listed")
-            gpu_failed(worker, tx, gpu, error)
+                tx.put(unread_row(gpu, _free_index(worker)), reason="listed")
+            mark_gpu_failed(worker, tx, gpu, error)
         return [Finding("gpu", gpu, str(error), "takes no new lease until it answers")]
     with worker.store.write(durable=True) as tx:
         worker.store.infos[gpu] = info
         worker.store.changed([gpu])
-        _make_way(worker, tx, info)
+        _free_index_of(worker, tx, info)
         boot = worker.boot_id()
         before = worker.store.state.gpus.get(gpu)
-        tx.put(as_of_boot(row_of(info, before), boot), reason="listed")
-        missing = why_missing(before, boot)
+        tx.put(row_after_boot(updated_row(info, before), boot), reason="listed")
+        missing = missing_reason(before, boot)
         findings = _settle(worker, tx, gpu, readings, missing)
         worker.gpu_backoff.clear(gpu)
-        return findings + _judge(worker, tx, info, health)
+        return findings + _judge_fitness(worker, tx, info, health)
 
 
-def _judge(worker: Worker, tx: Transaction, info: GpuInfo, health: Health) -> list[Finding]:
-    """Whether a GPU that answers takes new leases.
+def _judge_fitness(worker: Worker, tx: Transaction, info: GpuInfo, health: Health) -> list[Finding]:
+    """Decide whether a GPU that answers takes new leases.
 
-    Whoever was to get a slice of one that does not waits on; whoever uses one goes on.
+    On an unfit one, granted tickets wait on, and leases in use go on.
     """
     gpu, row = info.uuid, worker.store.state.gpus[info.uuid]
-    reason = why_unfit(row, info, health, is_whole=is_whole(row, info, worker.store.settings))
+    reason = unfit_reason(row, info, health, is_whole=is_whole(row, info, worker.store.settings))
     if not reason:
         worker.store.mark_gpu(tx, gpu, GPU_OK)
         return []
@@ -163,10 +170,10 @@ def _judge(worker: Worker, tx: Transaction, info: GpuInfo, health: Health) -> li
 
 def _read(worker: Worker, info: GpuInfo) -> tuple[Health, list[SliceReading]]:
     gpu = info.uuid
-    health = keep_health(worker, gpu, worker.driver.health(gpu))
+    health = record_health(worker, gpu, worker.driver.health(gpu))
     if health.lost:
         raise GpuLost(health.reason or f"GPU {gpu} is lost; reset it or reboot the host.")
-    if not is_uncut(info):
+    if not is_unpartitioned(info):
         return health, worker.driver.slices(gpu)
     check_whole_unclaimed(worker, gpu)
     usage = worker.driver.gpu_usage(gpu)
@@ -176,7 +183,7 @@ def _read(worker: Worker, info: GpuInfo) -> tuple[Health, list[SliceReading]]:
 
 
 def check_whole_unclaimed(worker: Worker, gpu: str) -> None:
-    """See that no container uses a whole GPU of which the ledger does not know.
+    """Check that no container uses a whole GPU without the ledger's knowledge.
 
     Raises:
         GpuError: one does; that it has no process there yet says nothing.
@@ -189,8 +196,8 @@ def check_whole_unclaimed(worker: Worker, gpu: str) -> None:
     raise GpuError(f"{claim.holder} uses {gpu}, and this ledger does not know of it; end it")
 
 
-def _make_way(worker: Worker, tx: Transaction, info: GpuInfo) -> None:
-    """A GPU takes the index that NVML gives it now; another row with that number gets a free one.
+def _free_index_of(worker: Worker, tx: Transaction, info: GpuInfo) -> None:
+    """Give another row with this GPU's present index a free index.
 
     NVML counts the GPUs that it lists: if one is missing, those behind it move up.
     """
@@ -205,8 +212,8 @@ def _free_index(worker: Worker, *reserved: int) -> int:
     return next(index for index in count() if index not in indices)
 
 
-def gpu_failed(worker: Worker, tx: Transaction, gpu: str, error: GpuError) -> None:
-    """The GPU takes no new lease until it answers; it is asked again after a pause."""
+def mark_gpu_failed(worker: Worker, tx: Transaction, gpu: str, error: GpuError) -> None:
+    """Mark a GPU that failed: it takes no lease until it answers, and is asked after a pause."""
     worker.gpu_backoff.fail(gpu, tx.at)
     state = GPU_LOST if isinstance(error, GpuLost) else GPU_UNKNOWN
     worker.store.mark_gpu(tx, gpu, state, str(error))
@@ -216,31 +223,33 @@ def gpu_failed(worker: Worker, tx: Transaction, gpu: str, error: GpuError) -> No
 def _settle(
     worker: Worker, tx: Transaction, gpu: str, readings: list[SliceReading], missing: str
 ) -> list[Finding]:
-    """Ledger against readings; ``missing``: why a slice of the ledger may not be there."""
-    found: list[Finding] = []
+    """Compare the ledger with readings; ``missing``: why a slice may have disappeared."""
+    findings: list[Finding] = []
     unclaimed = list(readings)
     for number in list(worker.store.state.on_gpu[gpu]):
         row = worker.store.state.on_gpu[gpu].get(number)
         if row is None:  # it went with a lease whose other slice was missing
             continue
-        mine = next((reading for reading in unclaimed if is_same(worker, row, reading)), None)
-        if mine is not None:
-            unclaimed.remove(mine)
-            found += _settle_present(worker, tx, row, mine)
+        matching = next(
+            (reading for reading in unclaimed if is_slice_of_row(worker, row, reading)), None
+        )
+        if matching is not None:
+            unclaimed.remove(matching)
+            findings += _settle_present(worker, tx, row, matching)
         elif row.state in MADE and not row.lost and row.profile != FULL:
-            found += _settle_missing(worker, tx, row, missing)
+            findings += _settle_missing(worker, tx, row, missing)
         else:
-            tx.put(_not_there(row))
+            tx.put(_without_ids(row))
     for reading in unclaimed:
-        found.append(_note_foreign(worker, tx, reading))
+        findings.append(_note_foreign(worker, tx, reading))
     tickets.drop_blocked(worker.store, tx, gpu)
-    return found
+    return findings
 
 
 def _settle_present(
     worker: Worker, tx: Transaction, row: SliceRow, reading: SliceReading
 ) -> list[Finding]:
-    """It is there.  Ours without a compute instance is half destroyed: nobody can use it."""
+    """Settle a slice that NVML shows; without a compute instance it is unusable."""
     target = str(row.id)
     if row.state == SliceState.FREE and reading.ci_id is None:
         scrub(tx, row, "half of it is gone", remake=True)
@@ -255,7 +264,7 @@ def _settle_missing(
 ) -> list[Finding]:
     lease = worker.store.state.leases.get(row.lease or 0)
     if not is_half_there:
-        row = _not_there(row)
+        row = _without_ids(row)
     if lease is None and row.draining:
         scrub(tx, row, reason, remake=True)
         return [Finding("slice", str(row.id), reason, "is made anew, drained")]
@@ -269,19 +278,19 @@ def _settle_missing(
     tx.put(replace(row, lost=True, reason=reason), reason=reason)
     tx.record(row, "pool", reason)
     if lease.state != LeaseState.RELEASING:
-        said = f"The slice is gone. {reason} Your files are safe; start again."
-        leases.start_release(worker.store, tx, lease, "pool", said)
+        message = f"The slice is gone. {reason} Your files are safe; start again."
+        leases.start_release(worker.store, tx, lease, "pool", message)
     return [Finding("lease", str(lease.id), f"its slice {row.id} is gone", "is being released")]
 
 
-def _not_there(row: SliceRow) -> SliceRow:
-    """What may come to lie there later, perhaps by the same id, is not ours to destroy."""
+def _without_ids(row: SliceRow) -> SliceRow:
+    """Return the row without NVML ids, since a later slice with the same ids is not the pool's."""
     return replace(row, gi_id=None, ci_id=None, tried=False)
 
 
 def _note_foreign(worker: Worker, tx: Transaction, reading: SliceReading) -> Finding:
     choice = Choice(reading.gpu_uuid, reading.profile, reading.placement)
-    reason = why_foreign(worker.store, reading, tx.at)
+    reason = foreign_reason(worker.store, reading, tx.at)
     row = replace(
         new_slice(worker.store, tx, choice),
         state=SliceState.FOREIGN,
@@ -294,44 +303,45 @@ def _note_foreign(worker: Worker, tx: Transaction, reading: SliceReading) -> Fin
     return Finding("slice", str(row.id), f"foreign: {row.profile} at {reading.placement}")
 
 
-def keep_health(worker: Worker, gpu: str, health: Health) -> Health:
-    """Remember what a GPU said; news of faults goes into the ledger.  Returns what it was given."""
+def record_health(worker: Worker, gpu: str, health: Health) -> Health:
+    """Keep a GPU's health, log its new faults in the ledger, and return the health."""
     with worker.store.lock:
         before = worker.store.wellness.get(gpu)
         old_xids = before.xids if before else ()
         xids = old_xids if health.xids is None else health.xids
         worker.store.wellness[gpu] = Wellness(worker.store.now(), health, xids)
-        faults.note(worker.store, gpu, old_xids, before.health if before else None, health)
+        faults.record_changes(
+            worker.store, gpu, old_xids, before.health if before else None, health
+        )
     return health
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """How the GPUs are and were.
+    """The GPUs' present health and their history.
 
     Attributes:
         versions: of the driver.
-        infos: what each GPU is, by its UUID; none for one that never answered.
-        said: what each said last.
-        history: what happened to them, the newest first: each began or ceased to answer, had a
-            fault, or was acted on by a person.
+        infos: each GPU's facts, by UUID; none for one that never answered.
+        wellness: each GPU's last health.
+        history: the ledger's entries about them, the newest first.
     """
 
     versions: Versions
     infos: Mapping[str, GpuInfo]
-    said: Mapping[str, Wellness]
+    wellness: Mapping[str, Wellness]
     history: tuple[AuditEntry, ...]
 
 
-def condition(worker: Worker, most: int = 100) -> Condition:
-    """How the GPUs are and were; ``most`` happenings."""
+def read_condition(worker: Worker, limit: int = 100) -> Condition:
+    """Return the GPUs' health, and at most ``limit`` entries of their history."""
     store = worker.store
-    history = (AuditEntry(**row) for row in store.ledger.history("gpu", limit=most))
+    history = (AuditEntry(**row) for row in store.ledger.history("gpu", limit=limit))
     return Condition(store.versions, dict(store.infos), dict(store.wellness), tuple(history))
 
 
 def sample(worker: Worker, gpu: str) -> None:
-    """Read a GPU's slices, or it as a whole, if it answers; a change wakes who waits for news.
+    """Read the usage of a GPU's slices, or of the whole GPU; publish it if it changed.
 
     A GPU that does not answer in time is unknown from then on.
     """
@@ -339,41 +349,50 @@ def sample(worker: Worker, gpu: str) -> None:
         row = worker.store.state.gpus.get(gpu)
         if row is None:
             return
-        rows = [one for one in worker.store.state.on_gpu[gpu].values() if one.state in READABLE]
+        rows = [
+            slice_row
+            for slice_row in worker.store.state.on_gpu[gpu].values()
+            if slice_row.state in READABLE
+        ]
         info = worker.store.infos.get(gpu)
-        is_whole = info is not None and is_uncut(info)
+        is_whole = info is not None and is_unpartitioned(info)
         answers = row.state in (GPU_OK, GPU_UNFIT) and gpu not in worker.acting
-    slices, whole = dict.fromkeys((one.id for one in rows), UNKNOWN), None
+    slices, gpu_usage = dict.fromkeys((slice_row.id for slice_row in rows), UNKNOWN), None
     try:
         if answers and not slices:
             worker.driver.info(gpu)  # so that an empty GPU that hangs is noticed as soon
         if answers:
             slices = _read_slices(worker, gpu, rows)
-            whole = _read_gpu(worker, gpu) if is_whole else None
+            gpu_usage = _read_gpu(worker, gpu) if is_whole else None
     except GpuHung as error:
-        slices, whole = dict.fromkeys(slices, UNKNOWN), None
+        slices, gpu_usage = dict.fromkeys(slices, UNKNOWN), None
         with worker.store.write() as tx:
-            gpu_failed(worker, tx, gpu, error)
+            mark_gpu_failed(worker, tx, gpu, error)
     except GpuError:
         log.info("GPU %s cannot be read", gpu)  # reconcile says why, and what follows from it
-    _keep(worker, gpu, slices, whole)
+    _store_usage(worker, gpu, slices, gpu_usage)
 
 
-def _keep(worker: Worker, gpu: str, slices: dict[int, Usage], whole: Usage | None) -> None:
+def _store_usage(
+    worker: Worker, gpu: str, slices: dict[int, Usage], gpu_usage: Usage | None
+) -> None:
     store = worker.store
     with store.lock:
         before = [*map(store.usage.get, slices), store.gpu_usage.get(gpu)]
-        now = [*slices.values(), whole or store.gpu_usage.get(gpu)]
-        if whole is not None:
-            store.gpu_usage[gpu] = whole
+        now = [*slices.values(), gpu_usage or store.gpu_usage.get(gpu)]
+        if gpu_usage is not None:
+            store.gpu_usage[gpu] = gpu_usage
         read = store.usage | slices
         store.usage = {number: read[number] for number in read if number in store.state.slices}
         store.samples += 1
         if before != now:
-            store.changed([gpu], is_news=[*map(_news, before)] != [*map(_news, now)])
+            store.changed(
+                [gpu],
+                is_news=[*map(_significant_figures, before)] != [*map(_significant_figures, now)],
+            )
 
 
-def _news(usage: Usage | None) -> tuple[object, ...]:
+def _significant_figures(usage: Usage | None) -> tuple[object, ...]:
     """What of a reading wakes people; activity never stands still, so only its tenths count."""
     if usage is None:
         return ()
@@ -382,17 +401,23 @@ def _news(usage: Usage | None) -> tuple[object, ...]:
 
 
 def _read_slices(worker: Worker, gpu: str, rows: Sequence[SliceRow]) -> dict[int, Usage]:
-    """By slice; the slice of an uncut GPU is the whole of it."""
-    readings = {one.id: _reading(worker, one, one.gi_id) for one in rows if one.gi_id is not None}
+    """Read usage by slice; the slice of a GPU without MIG is the whole GPU."""
+    readings = {
+        slice_row.id: _reading_of(worker, slice_row, slice_row.gi_id)
+        for slice_row in rows
+        if slice_row.gi_id is not None
+    }
     usages = worker.driver.usages(gpu, list(readings.values())) if readings else {}
-    found = {number: usages.get(one, UNKNOWN) for number, one in readings.items()}
-    wholes = [one.id for one in rows if one.gi_id is None]
-    return found | {number: _read_gpu(worker, gpu) for number in wholes}
+    usages_by_slice = {
+        number: usages.get(slice_row, UNKNOWN) for number, slice_row in readings.items()
+    }
+    wholes = [slice_row.id for slice_row in rows if slice_row.gi_id is None]
+    return usages_by_slice | {number: _read_gpu(worker, gpu) for number in wholes}
 
 
-def _reading(worker: Worker, row: SliceRow, gi_id: int) -> SliceReading:
-    where = Placement(row.start, row.size)
-    return SliceReading(row.gpu, gi_id, row.ci_id, row.uuid, worker.store.profile(row), where)
+def _reading_of(worker: Worker, row: SliceRow, gi_id: int) -> SliceReading:
+    placement = Placement(row.start, row.size)
+    return SliceReading(row.gpu, gi_id, row.ci_id, row.uuid, worker.store.profile(row), placement)
 
 
 def _read_gpu(worker: Worker, gpu: str) -> Usage:

@@ -19,8 +19,8 @@ from miglab_pool.state.proof import (
     ProofRecord,
     ProofRecordError,
     ProofSlice,
-    narrowed,
     new_record,
+    restricted_to_gpus,
     undo_slices,
 )
 from miglab_pool.state.view import GpuSnapshot, PoolView
@@ -31,43 +31,43 @@ LEFT_OVER, TRIED_AGAIN = "left over from a miglab prove", "is tried again"
 LONGEST_S = 900.0  # a run takes ten minutes: only what is reserved until then is in its way
 
 
-def lend(worker: Worker, by: str) -> ProofLoan:
-    """Keep leases, and this process, off every GPU that nobody holds.
+def lend_gpus(worker: Worker, cause: str) -> ProofLoan:
+    """Lend every GPU without a lease to a proof: it takes no lease, and NVML is not called for it.
 
     Args:
         worker: the pool's.
-        by: how the ledger names whoever runs the proof.
+        cause: who runs the proof, as the ledger names them.
 
     Raises:
         Refused: ``no-proof``: nobody holds the lock by which this would end; ``already-done``: GPUs
             are under proof already.
     """
     with worker.proof_turn, worker.store.lock:
-        _check_that_one_runs(worker)
+        _check_proof_runs(worker)
         if worker.proof.read() is not None:
             raise Refused("already-done", "GPUs are under proof already. Nothing was done.")
         _set_under_proof(worker, frozenset())  # of a run before this one, which undid it
-        barred = {row.uuid: _why_barred(worker, row) for row in worker.store.view().rows}
+        barred = {row.uuid: _bar_reason(worker, row) for row in worker.store.view().rows}
         gpus = _without_broken_reservations(worker, barred)
         worker.proof.write(new_record(gpus))
         _set_under_proof(worker, frozenset(gpus))
         with worker.store.write() as tx:
             for uuid in gpus:
-                tx.record(worker.store.state.gpus[uuid], by, UNDER_PROOF, "prove")
+                tx.record(worker.store.state.gpus[uuid], cause, UNDER_PROOF, "prove")
     return ProofLoan(gpus=gpus, barred={uuid: reason for uuid, reason in barred.items() if reason})
 
 
-def _check_that_one_runs(worker: Worker) -> None:
+def _check_proof_runs(worker: Worker) -> None:
     try:
         is_running = worker.proof.is_running
     except OSError as error:
-        raise Refused("no-proof", _why_unusable(error)) from error
+        raise Refused("no-proof", _unusable_message(error)) from error
     if not is_running:
         raise Refused("no-proof", "No `miglab prove` runs here: that asks for this by itself.")
 
 
-def follow(worker: Worker) -> list[Finding]:
-    """See whether the run under way is over, and take its GPUs back; at start and on a timer.
+def take_back_if_over(worker: Worker) -> list[Finding]:
+    """Take back the GPUs of a proof that is over; called at start and on a timer.
 
     Returns:
         What stands in the way; a GPU that is tried again stays under proof until it is gone.
@@ -85,11 +85,11 @@ def follow(worker: Worker) -> list[Finding]:
         except ProofRecordError as error:
             problem = str(error)
         except OSError as error:
-            problem = _why_unusable(error)
+            problem = _unusable_message(error)
     return [Finding("gpu", worker.store.ledger.path.parent.name, problem)]
 
 
-def _why_unusable(error: OSError) -> str:
+def _unusable_message(error: OSError) -> str:
     return (
         f"{error.filename} cannot be used ({error.strerror}); if another user ran miglab prove, "
         "give the file to the user of the pool service (chown), or delete it while no miglab prove "
@@ -111,18 +111,18 @@ def _take_back(worker: Worker, record: ProofRecord | None) -> list[Finding]:
         remnant = f"{LEFT_OVER}: containers that the engine does not say are gone"
         return [Finding("gpu", ", ".join(record.gpus), remnant, TRIED_AGAIN)]
     problems = undo_slices(worker.driver, record, _ledger_slices(worker))
-    kept = {gpu for gpu, errors in problems.items() if not all(map(_is_for_inspect, errors))}
-    if kept:
-        worker.proof.write(narrowed(record, kept))
+    still_lent = {gpu for gpu, errors in problems.items() if not all(map(_is_for_inspect, errors))}
+    if still_lent:
+        worker.proof.write(restricted_to_gpus(record, still_lent))
     else:
         worker.proof.delete()
-    _set_under_proof(worker, frozenset(kept))
+    _set_under_proof(worker, frozenset(still_lent))
     return [
         Finding(
             "gpu",
             gpu,
             f"{LEFT_OVER}: {'; '.join(map(str, errors))}",
-            TRIED_AGAIN if gpu in kept else "",
+            TRIED_AGAIN if gpu in still_lent else "",
         )
         for gpu, errors in problems.items()
     ]
@@ -149,13 +149,13 @@ def _set_under_proof(worker: Worker, gpus: frozenset[str]) -> None:
         store.changed((before | gpus) & store.state.gpus.keys())
 
 
-def _why_barred(worker: Worker, row: GpuRow) -> str:
+def _bar_reason(worker: Worker, row: GpuRow) -> str:
     """Why a GPU is not lent; empty if nobody holds anything on it."""
     return next(_reasons_not_to_lend(worker, row), "")
 
 
 def _reasons_not_to_lend(worker: Worker, row: GpuRow) -> Iterator[str]:
-    """The first is what a person has to know."""
+    """Yield the reasons not to lend a GPU, the most important first."""
     slices = worker.store.state.on_gpu[row.uuid].values()
     if row.state != GPU_OK or row.uuid not in worker.driver.uuids:
         yield f"it is {row.state}: {row.reason}"

@@ -1,9 +1,9 @@
-"""Reconcile: ledger against holders against NVML, at start and on a timer.
+"""Reconciles ledger, holders and NVML, at start and on a timer.
 
-Undoes what a crash left half done and takes in what happened meanwhile.  No step is destructive
-on an unknown answer: a container is removed only for a lease of this very ledger, by id and
-generation, that is over, and if it runs only if it was attached to that lease; a slice is freed
-only for a holder that is confirmed gone.
+It completes what a crash interrupted, and records what happened meanwhile.  No step is destructive
+on an unknown answer.  A container is removed only if its lease, by id and generation, is of this
+ledger and over, and a running one only if it was attached to that lease.  A slice is freed only if
+its holder is confirmed gone.
 """
 
 from miglab_api.holders import CONTAINER
@@ -12,90 +12,93 @@ from miglab_pool.leases import transactions as leases
 from miglab_pool.ledger.rows import LeaseRow
 from miglab_pool.refused import Refused
 from miglab_pool.worker import inspect_gpu, proof
-from miglab_pool.worker.holders import Stray
+from miglab_pool.worker.destruction import quarantine_claimed
+from miglab_pool.worker.holders import LabelledContainer
 from miglab_pool.worker.inspect_gpu import Finding
-from miglab_pool.worker.jobs import probe, quarantine_claimed
+from miglab_pool.worker.probe import probe
 from miglab_pool.worker.worker import Claim, Worker
 
 LARGEST_LEASE = 2**53  # a label may say anything
 
 
-def begin(worker: Worker) -> list[Finding]:
-    """What comes before any GPU is asked.
+def reconcile_holders(worker: Worker) -> list[Finding]:
+    """Reconcile everything that needs no GPU: the engine, proofs that are over, containers.
 
-    Every finding, of this and of the other steps, is in the ledger too, as a transition.
+    Every finding, of this and of the other steps, is also in the ledger, as a transition.
     """
-    found = check_engine(worker)
-    found += proof.follow(worker)
-    found += remove_strays(worker)
-    inspect_gpu.note_unlisted(worker)
-    return found
+    findings = check_engine(worker)
+    findings += proof.take_back_if_over(worker)
+    findings += remove_stray_containers(worker)
+    inspect_gpu.mark_unlisted_gpus(worker)
+    return findings
 
 
 def check_engine(worker: Worker) -> list[Finding]:
-    """See whether the engine that answers is the one that the leases' containers are at.
+    """Check that the engine that answers is the one with the leases' containers.
 
-    Another one (a changed `docker_url`, a rootless engine, an engine that lost its data) has none
-    of them, and says so as if they were gone.  Where no lease is at one, it may be changed.
+    Another one (a changed `docker_url`, a rootless engine, an engine that lost its data) would
+    report them all as gone.  While no lease has a container, the engine may be changed.
     """
     engine = worker.holders.engine()
     if not engine:
         return []
     with worker.store.lock:
         ledger, leases = worker.store.ledger, worker.store.state.leases.values()
-        held = [lease for lease in leases if lease.holder.startswith(CONTAINER)]
-        if engine != ledger.engine and not (ledger.engine and held):
+        held_leases = [lease for lease in leases if lease.holder.startswith(CONTAINER)]
+        if engine != ledger.engine and not (ledger.engine and held_leases):
             ledger.keep_engine(worker.store.now(), engine)
-        known = ledger.engine
-    worker.holders.expect(known)
-    if known == engine:
+        known_engine = ledger.engine
+    worker.holders.expect(known_engine)
+    if known_engine == engine:
         return []
-    what = (
-        f"it is not {known}, where the containers of {len(held)} leases are, so none of them is "
-        "freed: correct DOCKER_HOST (compose: MIGLAB_SOCKET), or, if they are gone for good, "
-        "miglab backup, then miglab restore --new-host"
+    problem = (
+        f"it is not {known_engine}, where the containers of {len(held_leases)} leases are, so "
+        "none of them is freed: correct DOCKER_HOST (compose: MIGLAB_SOCKET), or, if they are gone "
+        "for good, miglab backup, then miglab restore --new-host"
     )
-    return [Finding("engine", engine, what)]
+    return [Finding("engine", engine, problem)]
 
 
-def remove_strays(worker: Worker) -> list[Finding]:
-    """Remove labelled containers whose very lease is over, before anything else is done.
+def remove_stray_containers(worker: Worker) -> list[Finding]:
+    """Remove labelled containers whose lease is over.
 
-    A number alone says nothing: a ledger that was restored from a copy, or begun anew, gives its
-    numbers once more.  What it did not start itself it leaves alone and tells of.
+    A lease's number alone proves nothing: a ledger that was restored from a copy, or begun anew,
+    gives its numbers again.  Containers that this ledger did not start are left alone and reported.
     """
-    strays = worker.holders.labelled()
+    strays = worker.holders.labelled_containers()
     if strays is None:
         return []  # an engine that does not answer says nothing new
     with worker.store.lock:
         for stray in strays:
             worker.store.ledger.start_above("lease", min(stray.lease, LARGEST_LEASE))
-        claims = [(stray, _claim(worker, stray)) for stray in strays]
+        claims = [(stray, _unknown_claim(worker, stray)) for stray in strays]
         worker.claimed = {
             uuid: claim for stray, claim in claims if claim is not None for uuid in stray.uuids
         }
         if worker.claimed:
             quarantine_claimed(worker)
-    return [finding for stray in strays for finding in _settle_stray(worker, stray)]
+    return [finding for stray in strays for finding in _settle_stray_container(worker, stray)]
 
 
-def _claim(worker: Worker, stray: Stray) -> Claim | None:
-    """What the ledger does not know of a container's use of its slices; None: it knows."""
+def _unknown_claim(worker: Worker, stray: LabelledContainer) -> Claim | None:
+    """The use of slices by a container that is unknown to the ledger; None if it is known."""
     ledger = worker.store.ledger
     lease = ledger.find(LeaseRow, stray.lease)
-    if lease is None or why_left_alone(ledger.identity, lease, stray):
+    if lease is None or reason_to_leave(ledger.identity, lease, stray):
         return Claim(stray.holder)
     if stray.is_running and lease.holder != stray.holder:
         return Claim(stray.holder, lease.id)
     return None
 
 
-def _settle_stray(worker: Worker, stray: Stray) -> list[Finding]:
+def _settle_stray_container(worker: Worker, stray: LabelledContainer) -> list[Finding]:
     with worker.store.lock:
         lease = worker.store.ledger.find(LeaseRow, stray.lease)
-        if any(stray.holder == one.holder for one in worker.store.state.leases.values()):
+        if any(
+            stray.holder == other_lease.holder for other_lease in worker.store.state.leases.values()
+        ):
             return []
-    reason = why_left_alone(worker.store.ledger.identity, lease, stray)
+    reason = reason_to_leave(worker.store.ledger.identity, lease, stray)
     if reason or lease is None:
         return [Finding("holder", stray.holder, f"{reason}; it is left alone")]
     if lease.is_live:
@@ -103,27 +106,27 @@ def _settle_stray(worker: Worker, stray: Stray) -> list[Finding]:
     is_gone = worker.holders.remove(stray.holder, force=True)
     with worker.store.write() as tx:
         tx.record(lease, "pool", f"left-over {stray.holder} removed: {is_gone}")
-    done = "removed" if is_gone else ""
-    what = f"it is left over from lease {lease.id}, which is {lease.state}"
-    return [Finding("holder", stray.holder, what, done)]
+    action = "removed" if is_gone else ""
+    problem = f"it is left over from lease {lease.id}, which is {lease.state}"
+    return [Finding("holder", stray.holder, problem, action)]
 
 
-def _attach_again(worker: Worker, lease: LeaseRow, stray: Stray) -> list[Finding]:
-    """It runs, so it was attached: the ledger is a copy from before that."""
+def _attach_again(worker: Worker, lease: LeaseRow, stray: LabelledContainer) -> list[Finding]:
+    """Attach a running container again: the ledger is a copy from before it was attached."""
     fence = Fence(generation=lease.generation, ledger=worker.store.ledger.identity)
-    what = f"it runs, but lease {lease.id} is not attached: was the ledger restored from a copy?"
+    problem = f"it runs, but lease {lease.id} is not attached: was the ledger restored from a copy?"
     try:
         with worker.store.lock:
-            kept = leases.Leases(worker.store)
-            kept.attach(lease.id, lease.generation, stray.holder, fence.ledger)
-            kept.running(lease.id, fence)
+            leases_subject = leases.Leases(worker.store)
+            leases_subject.attach(lease.id, lease.generation, stray.holder, fence.ledger)
+            leases_subject.running(lease.id, fence)
     except Refused as refused:
-        return [Finding("holder", stray.holder, f"{what} {refused}")]
-    return [Finding("holder", stray.holder, what, "is attached again")]
+        return [Finding("holder", stray.holder, f"{problem} {refused}")]
+    return [Finding("holder", stray.holder, problem, "is attached again")]
 
 
-def why_left_alone(identity: str, lease: LeaseRow | None, stray: Stray) -> str:
-    """Why a labelled container is not known to be this ledger's; empty if it is."""
+def reason_to_leave(identity: str, lease: LeaseRow | None, stray: LabelledContainer) -> str:
+    """Why a labelled container must be left alone; empty if it is certainly this ledger's."""
     label = f"its label names lease {stray.lease}"
     if not stray.ledger:
         return f"{label} and no ledger: it was started by an older miglab"
@@ -138,17 +141,19 @@ def why_left_alone(identity: str, lease: LeaseRow | None, stray: Stray) -> str:
     return ""
 
 
-def ask_after_holders(worker: Worker) -> list[Finding]:
+def probe_missing_holders(worker: Worker) -> list[Finding]:
     """Probe the holders that a cheap listing no longer shows."""
     with worker.store.lock:
-        held = {
+        leases_by_holder = {
             lease.holder: lease for lease in worker.store.state.leases.values() if lease.is_held
         }
-    found = []
-    for holder in sorted(worker.holders.missing(set(held)) if held else ()):
-        probe(worker, held[holder].id)
+    findings = []
+    for holder in sorted(
+        worker.holders.probably_gone(set(leases_by_holder)) if leases_by_holder else ()
+    ):
+        probe(worker, leases_by_holder[holder].id)
         with worker.store.lock:
-            is_over = held[holder].id not in worker.store.state.leases
+            is_over = leases_by_holder[holder].id not in worker.store.state.leases
         if is_over:
-            found.append(Finding("holder", holder, "it is gone", "its lease is released"))
-    return found
+            findings.append(Finding("holder", holder, "it is gone", "its lease is released"))
+    return findings

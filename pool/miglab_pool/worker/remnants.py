@@ -18,8 +18,8 @@ DESTROYED = "destroyed"
 STRANGER = "miglab did not make it; it stays untouched until an admin adopts it"
 
 
-def why_foreign(store: Store, reading: SliceReading, at: float) -> str:
-    """Why a slice that NVML shows is nobody's, in words for the staff.
+def foreign_reason(store: Store, reading: SliceReading, at: float) -> str:
+    """Why a slice that NVML shows is foreign, in words for staff.
 
     Args:
         store: the pool's.

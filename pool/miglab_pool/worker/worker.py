@@ -1,7 +1,7 @@
-"""What the pool's worker has beside the store: driver and holders, and what is under way.
+"""The worker's own state beside the store: driver, holders, and jobs under way.
 
-Only this room calls the driver or asks after holders.  All of it may be forgotten at any moment:
-the work list follows from the rows, and after a restart it comes out again.
+Only this package calls the driver or probes holders.  The state may be lost at any moment: the work
+list follows from the ledger's rows, so it is the same after a restart.
 """
 
 import threading
@@ -21,7 +21,7 @@ from miglab_pool.worker.holders import HostHolders
 
 @dataclass(frozen=True)
 class Claim:
-    """A container's use of a slice, of which the ledger has no word.
+    """A container's use of a slice that the ledger does not know.
 
     Attributes:
         holder: the container.
@@ -94,7 +94,7 @@ class Worker:
                     self.acting.discard(gpu)
 
     def other_claim(self, row: SliceRow, uuid: str | None) -> Claim | None:
-        """Who uses this slice without being the one that the row is for; None: nobody is known."""
+        """The claim on this slice of a container other than its lease's; None if there is none."""
         claim = (self.claimed or {}).get(uuid or "")
         is_its_own = claim is not None and claim.lease is not None and claim.lease == row.lease
         return None if is_its_own else claim
@@ -106,11 +106,11 @@ class Worker:
             self.claimed = {uuid: claim for uuid, claim in claims if claim.holder != holder}
 
     def restart_graces(self, step_s: float) -> None:
-        """The pauses go with the clock."""
+        """Move the pauses by a step of the clock."""
         self.gpu_backoff.move(step_s)
         self.probe_backoff.move(step_s)
 
 
 def probe_key(lease: LeaseRow) -> tuple[int, bool]:
-    """Of the probe's pause: it ends when the lease is asked back, which nobody waits out."""
+    """The key of a probe's pause, which changes and so ends once the lease is to be released."""
     return lease.id, lease.state == LeaseState.RELEASING

@@ -98,7 +98,7 @@ class SlurmRunner:
             if (tag := record.job.tag) is not None:
                 self.reader.submissions.note(record.stay(tag, picture.at))
         self.reclaimer.round(self.door)
-        await self._ender.ask(self.door.leases.to_stop())
+        await self._ender.stop_servers(self.door.leases.to_stop())
 
     async def run(self) -> None:
         """A round every few seconds, until it is cancelled."""

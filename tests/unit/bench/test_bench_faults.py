@@ -20,7 +20,7 @@ from miglab_hub.settings.lab_toml import load
 from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.ledger.rows import TicketRow
 from miglab_pool.ledger.tables import check_file
-from miglab_pool.reclaim.policy import KEPT
+from miglab_pool.reclaim.policy import FILES_ARE_KEPT
 
 WAITING = TicketRow(1, "ada", "", "vision", "1g.5gb", "1g.5gb", TicketState.WAITING, 1.0, 1.0)
 
@@ -173,7 +173,7 @@ class NoServers:
         ("its server is gone", "", True),
         ("the server ended", "", True),
         (STARTS_ANEW, "", False),
-        (f"The class ends at 12:00. {KEPT}", "", False),
+        (f"The class ends at 12:00. {FILES_ARE_KEPT}", "", False),
         ("the server ended", "student", False),
         ("the server ended", "hub", False),
     ],

@@ -11,7 +11,7 @@ from miglab_bench.acceptance.borrowing import waited_longer
 from miglab_bench.acceptance.command import run_steps
 from miglab_bench.acceptance.sharing import GRACE_S, LASTS, class_now
 from miglab_bench.harness.student import CheckFailed
-from miglab_pool.schedule import Schedule, mask_of, occurrence
+from miglab_pool.schedule import Schedule, occurrence, weekday_mask
 from miglab_pool.schedule import local_day as day_of
 
 MOMENTS = {
@@ -32,7 +32,7 @@ def test_the_class_of_the_check_takes_place_now(now: datetime) -> None:
     )
     today = day_of(now.timestamp(), reservation.tz)
     rule = Schedule(
-        mask_of(reservation.weekdays), today, reservation.until, starts, ends, reservation.tz
+        weekday_mask(reservation.weekdays), today, reservation.until, starts, ends, reservation.tz
     )
     class_hour = occurrence(rule, today)
     assert class_hour is not None

@@ -139,7 +139,7 @@ def test_a_changed_lab_toml_is_noticed(lab: Path) -> None:
     at_start = lab.read_bytes()
     lab.write_bytes(at_start + b"# more")
     changed = examine_lab_toml(lab, at_start)
-    assert changed.is_wrong and "has changed since" in changed.found
+    assert changed.is_wrong and "has changed since" in changed.observation
     lab.write_bytes(at_start)
     assert not examine_lab_toml(lab, at_start).is_wrong
     lab.unlink()
@@ -155,7 +155,7 @@ def test_a_hub_below_a_path_of_its_own(settings: Settings, hub: HubOfDoctor) -> 
     """Its path is its own word, whatever lab.toml says; it has nothing to be mended."""
     hub_findings = list(examine_hub(settings))
     assert not [finding for finding in hub_findings if finding.is_wrong]
-    assert hub_findings[0].found == f"JupyterHub 5.5.4 at {settings.hub_url}/jupyter/"
+    assert hub_findings[0].observation == f"JupyterHub 5.5.4 at {settings.hub_url}/jupyter/"
 
 
 @pytest.mark.parametrize(
@@ -184,14 +184,14 @@ def test_what_is_wrong_with_the_hub(
     """What was asked and what came, or the scope that is missing; and what to do."""
     hub.answers[path] = answer
     (finding,) = [finding for finding in examine_hub(settings) if finding.is_wrong]
-    assert problem in finding.found and finding.do
+    assert problem in finding.observation and finding.remedy
 
 
 def test_an_open_secret_is_found(settings: Settings) -> None:
     """Others can read a secret: a finding."""
     settings.pool_secret.chmod(0o644)
     (wrong,) = [finding for finding in examine_files(settings) if finding.is_wrong]
-    assert "mode 644" in wrong.found
+    assert "mode 644" in wrong.observation
 
 
 def test_a_full_disk_is_found(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,7 +206,11 @@ def test_missing_gpus_are_found(settings: Settings, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(Settings, "simulated_state", settings.simulated_state)
     gpus = settings.gpus.model_copy(update={"uuids": ("GPU-not-there",)})
     (finding, *_) = examine_gpus(settings.model_copy(update={"gpus": gpus}))
-    assert finding.is_wrong and "GPU-not-there" in finding.found and "gpus.uuids" in finding.do
+    assert (
+        finding.is_wrong
+        and "GPU-not-there" in finding.observation
+        and "gpus.uuids" in finding.remedy
+    )
 
 
 @pytest.mark.parametrize("look", [lambda s: list(examine_gpus(s)), geometries])
@@ -238,8 +242,8 @@ def test_a_bad_gpu_hides_no_other(tmp_path: Path) -> None:
     machine.break_gpu(Break.MISSING, first.uuid)
     machine.set_mig(False, second.uuid)
     missing, mode = (finding for finding in examine_gpus(settings) if finding.is_wrong)
-    assert first.uuid in missing.found and "lspci" in missing.do
-    assert "MIG is off" in mode.found and f"nvidia-smi -i {second.uuid} -mig 1" in mode.do
+    assert first.uuid in missing.observation and "lspci" in missing.remedy
+    assert "MIG is off" in mode.observation and f"nvidia-smi -i {second.uuid} -mig 1" in mode.remedy
 
 
 class FakeEngine:
@@ -279,7 +283,9 @@ def test_what_is_wrong_with_the_engine_is_found(
     monkeypatch.setattr(engine_findings.docker, "APIClient", client_class)
     students = settings.servers.model_copy(update={"spawner": "docker"})
     docker_findings = examine_docker(settings.model_copy(update={"servers": students}))
-    problems = {finding.subject: finding.found for finding in docker_findings if finding.is_wrong}
+    problems = {
+        finding.subject: finding.observation for finding in docker_findings if finding.is_wrong
+    }
     assert problems.keys() == wrong.keys()
     assert all(problem in problems[subject] for subject, problem in wrong.items())
     (unused,) = examine_docker(settings)

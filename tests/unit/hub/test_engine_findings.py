@@ -37,7 +37,7 @@ def test_an_engine_outside_the_tested_range_is_refused(version: str, is_tested: 
     """Older, newer, and one that does not say: told in words, with the range."""
     finding = of_engine(version)
     assert finding.is_wrong is not is_tested
-    assert is_tested or ("20.10" in finding.do and "30.0" in finding.do)
+    assert is_tested or ("20.10" in finding.remedy and "30.0" in finding.remedy)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_what_takes_gpus_away_later_is_found(
     """CDI first, from 29.2 on; systemd's cgroups; NVIDIA's runtime for everybody."""
     findings = list(of_engine_settings(version, GOOD | changed))
     assert [finding.subject for finding in findings] == subjects
-    assert all(finding.is_wrong and "daemon.json" in finding.do for finding in findings)
+    assert all(finding.is_wrong and "daemon.json" in finding.remedy for finding in findings)
 
 
 def trial_of(version: str, settings: str = "") -> Toolkit:
@@ -95,7 +95,7 @@ def test_a_toolkit_that_hands_nothing_over_or_too_much_is_found(
     wrong = [finding for finding in of_toolkit(trial_of(version, settings)) if finding.is_wrong]
     assert len(wrong) == len(problems)
     assert all(
-        expected in finding.found and finding.do
+        expected in finding.observation and finding.remedy
         for finding, expected in zip(wrong, problems, strict=True)
     )
 
@@ -103,9 +103,9 @@ def test_a_toolkit_that_hands_nothing_over_or_too_much_is_found(
 def test_a_refusal_of_the_engine_is_told_apart() -> None:
     """No hook when the engine started, or a hook that refuses: two things to do."""
     missing = refused('could not select device driver "nvidia" with capabilities: [[gpu]]')
-    assert "install nvidia-container-toolkit" in missing.do
+    assert "install nvidia-container-toolkit" in missing.remedy
     other = refused("error running hook: exit status 1")
-    assert "exit status 1" in other.found and other.do != missing.do
+    assert "exit status 1" in other.observation and other.remedy != missing.remedy
 
 
 def test_the_guide_prints_what_doctor_wants() -> None:

@@ -35,19 +35,19 @@ def test_another_thing_in_its_place_is_no_right(
 ) -> None:
     """A device with another number, or a file."""
     node(tmp_path, target)
-    assert "is not the device 3" in examine_mig_rights(capability, tmp_path).found
+    assert "is not the device 3" in examine_mig_rights(capability, tmp_path).observation
 
 
 def test_root_without_the_node_has_no_right(tmp_path: Path, capability: Path) -> None:
     """As in a container of which the engine asked by CDI; nobody's number says otherwise."""
     finding = examine_mig_rights(capability, tmp_path)
-    assert finding.is_wrong and "nvidia-cap3: No such file" in finding.found
-    assert "./lab production restart" in finding.do
+    assert finding.is_wrong and "nvidia-cap3: No such file" in finding.observation
+    assert "./lab production restart" in finding.remedy
 
 
 def test_a_driver_without_mig_gives_no_right(tmp_path: Path) -> None:
     """Its file is not there, or names nothing: unknown is not allowed."""
     file = tmp_path / "config"
-    assert "No such file" in examine_mig_rights(file, tmp_path).found
+    assert "No such file" in examine_mig_rights(file, tmp_path).observation
     file.write_text("nothing\n")
-    assert "names no device" in examine_mig_rights(file, tmp_path).found
+    assert "names no device" in examine_mig_rights(file, tmp_path).observation

@@ -127,8 +127,8 @@ def test_groups_give_no_role_where_one_password_opens_all(
     file.write_text(domains + file.read_text() + f'\n[authentication]\nclass = "{kind}"\n')
     book = load(file, {}).role_book()
     everyone = frozenset({"everyone"} if gives else ())
-    assert book.instructed("carol", ["everyone-instructors"], in_all=False) == everyone
-    assert book.assisted("carol", ["everyone-assistants"]) == everyone
+    assert book.courses_instructed("carol", ["everyone-instructors"], in_all=False) == everyone
+    assert book.courses_assisted("carol", ["everyone-assistants"]) == everyone
 
 
 def test_a_bad_roster_stops_the_lab_with_its_own_words(tmp_path: Path) -> None:

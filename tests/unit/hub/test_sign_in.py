@@ -139,7 +139,9 @@ def test_an_open_course_is_said(tmp_path: Path, sign_in: str, shapes: str, is_op
     settings = lab_with(tmp_path, f"{HERE}{course}[authentication]\nclass = {sign_in}\n")
     warning = open_sign_in_notice(settings)
     assert bool(warning) == is_open
-    assert [finding.found for finding in doctor.examine_sign_in(settings)] == [warning] * is_open
+    assert [finding.observation for finding in doctor.examine_sign_in(settings)] == [
+        warning
+    ] * is_open
     if is_open:
         assert (
             "may take slices (1g.5gb)" in warning and 'courses.everyone.shapes = ["cpu"]' in warning

@@ -22,7 +22,7 @@ from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.pool import Pool
 from miglab_pool.settings import Course, Gpus, PoolSettings
 from miglab_pool.settings import Pool as PoolTable
-from miglab_pool.worker.holders import Stray
+from miglab_pool.worker.holders import LabelledContainer
 
 SHAPES = ("1g.5gb", "2x1g.5gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb", "full", "cpu")
 LENT = ("1g.5gb", "2x1g.5gb", "3g.20gb")
@@ -115,7 +115,7 @@ class FakeHolders:
         self.present: set[str] = set()
         self.forgotten: set[str] = set()
         self.stopped: set[str] = set()
-        self.labels: dict[str, Stray] = {}
+        self.labels: dict[str, LabelledContainer] = {}
         self.is_silent = False
         self.engine_id = self.expected = ""
         self.removed: list[str] = []
@@ -128,7 +128,7 @@ class FakeHolders:
             return Liveness.FORGOTTEN
         return Liveness.ALIVE if holder in self.present else Liveness.GONE
 
-    def missing(self, holders: Any) -> set[str]:
+    def probably_gone(self, holders: Any) -> set[str]:
         return set() if self.is_silent else {h for h in holders if h not in self.present}
 
     def engine(self) -> str:
@@ -137,7 +137,7 @@ class FakeHolders:
     def expect(self, engine: str) -> None:
         self.expected = engine
 
-    def labelled(self) -> list[Stray] | None:
+    def labelled_containers(self) -> list[LabelledContainer] | None:
         if self.is_silent:
             return None
         return [stray for h, stray in self.labels.items() if h in self.present]
@@ -293,7 +293,7 @@ class World:
 
     def label(self, holder: str, lease: LeaseView, *, is_running: bool = True) -> None:
         """What the spawner writes on a container."""
-        self.holders.labels[holder] = Stray(
+        self.holders.labels[holder] = LabelledContainer(
             holder, lease.id, lease.generation, lease.ledger, lease.uuids, is_running
         )
 

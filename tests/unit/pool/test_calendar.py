@@ -14,11 +14,11 @@ from miglab_pool.schedule import (
     DAY_S,
     Schedule,
     local_day,
-    mask_of,
-    names_of,
     next_occurrence,
     occurrence,
     occurrences,
+    weekday_mask,
+    weekday_names,
 )
 
 BERLIN = "Europe/Berlin"
@@ -32,7 +32,7 @@ def weekly(
     """A rule in few words."""
     values = {"last": None, "tz": BERLIN} | fields
     return Schedule(
-        weekdays=mask_of(day.split("+")) if day else 0,
+        weekdays=weekday_mask(day.split("+")) if day else 0,
         first=date.fromisoformat(first),
         starts=time.fromisoformat(starts),
         ends=time.fromisoformat(ends),
@@ -76,8 +76,8 @@ def test_term() -> None:
 
 def test_weekday_names() -> None:
     """Names and bits are the same thing; naming a day twice changes nothing."""
-    assert names_of(mask_of(["sun", "mon", "mon"])) == ("mon", "sun")
-    assert [mask_of([name]) for name in WEEKDAYS] == [1, 2, 4, 8, 16, 32, 64]
+    assert weekday_names(weekday_mask(["sun", "mon", "mon"])) == ("mon", "sun")
+    assert [weekday_mask([name]) for name in WEEKDAYS] == [1, 2, 4, 8, 16, 32, 64]
 
 
 times = st.builds(time, st.integers(0, 23), st.sampled_from((0, 1, 15, 30, 45, 59)))

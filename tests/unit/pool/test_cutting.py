@@ -14,7 +14,7 @@ from miglab_api.tickets import TicketState
 from miglab_pool.gpu.geometry import Placement, Profile
 from miglab_pool.gpu.readings import NoRoom, SliceReading
 from miglab_pool.gpu.simulated.state import Delays
-from miglab_pool.worker.jobs import UUID_LOOKS
+from miglab_pool.worker.creation import UUID_LOOKS
 
 from .conftest import SETTINGS, World
 

@@ -23,7 +23,7 @@ from miglab_api.holders import (
     process_holder,
     processes_of,
 )
-from miglab_pool.worker.holders import HostHolders, Stray
+from miglab_pool.worker.holders import HostHolders, LabelledContainer
 
 ID = "ab" * 32
 HOLDER = f"container:{ID}"
@@ -84,8 +84,8 @@ def test_engine_error_is_unknown(error: Exception) -> None:
     """Whatever the engine answers but 404 is unknown: nothing is gone, missing, or removed."""
     engine = Engine(error)
     assert holders(engine).probe(HOLDER) is Liveness.UNKNOWN
-    assert holders(engine).missing([HOLDER]) == set()
-    assert holders(engine).labelled() is None
+    assert holders(engine).probably_gone([HOLDER]) == set()
+    assert holders(engine).labelled_containers() is None
 
 
 def test_unreachable_engine_is_unknown() -> None:
@@ -96,7 +96,7 @@ def test_unreachable_engine_is_unknown() -> None:
     """
     real = HostHolders("tcp://127.0.0.1:1", "lab1")
     assert real.probe(HOLDER) is Liveness.UNKNOWN
-    assert real.labelled() is None
+    assert real.labelled_containers() is None
 
 
 def test_labelled_is_this_lab() -> None:
@@ -107,7 +107,7 @@ def test_labelled_is_this_lab() -> None:
             {"Id": "x", "Labels": {"miglab.lease": "seven"}},
         ]
     )
-    assert holders(engine).labelled() == [Stray(HOLDER, 7)]
+    assert holders(engine).labelled_containers() == [LabelledContainer(HOLDER, 7)]
     assert "miglab.lab=lab1" in engine.filters["label"]
 
 
@@ -154,7 +154,7 @@ def test_process_lives_and_ends() -> None:
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     assert HostHolders().probe(holder) is Liveness.GONE
     child.communicate()
-    assert HostHolders().missing([holder]) == {holder}
+    assert HostHolders().probably_gone([holder]) == {holder}
 
 
 def test_reused_pid_is_gone() -> None:
@@ -189,13 +189,17 @@ def test_kinds() -> None:
     missing_process, missing_container = "process:1,2,b", f"container:{'cd' * 32}"
     both = holders(Engine(listed=[{"Id": ID}]))
     assert both.probe(HOLDER) is both.probe(process_holder(os.getpid())) is Liveness.ALIVE
-    assert both.missing([HOLDER, missing_process, missing_container]) == {
+    assert both.probably_gone([HOLDER, missing_process, missing_container]) == {
         missing_process,
         missing_container,
     }, "what is not listed"
     local = HostHolders()
     assert local.probe(HOLDER) is Liveness.UNKNOWN
-    assert (local.missing([HOLDER, missing_process]), local.labelled(), local.engine()) == (
+    assert (
+        local.probably_gone([HOLDER, missing_process]),
+        local.labelled_containers(),
+        local.engine(),
+    ) == (
         {missing_process},
         [],
         "",

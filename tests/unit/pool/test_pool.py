@@ -19,7 +19,7 @@ from miglab_pool.gpu.simulated.machine import Break
 from miglab_pool.refused import Refused
 from miglab_pool.settings import Course
 from miglab_pool.worker.jobs import JobKind
-from miglab_pool.worker.reconcile import ask_after_holders
+from miglab_pool.worker.reconcile import probe_missing_holders
 
 from .conftest import SETTINGS, World
 
@@ -168,7 +168,7 @@ def test_unknown_frees_nothing(world: World) -> None:
     lease, abandoned = world.run("ada"), world.run("bob")
     world.holders.present.discard(lease.holder)
     world.holders.is_silent = True
-    assert ask_after_holders(world.pool.worker) == []
+    assert probe_missing_holders(world.pool.worker) == []
     for ending_lease in (lease, abandoned):
         world.pool.leases.release(ending_lease.id, "hub", "stopped")
     world.pool.leases.abandon(frozenset({abandoned.id}))
@@ -184,12 +184,12 @@ def test_a_slice_is_free_again_without_waiting(world: World) -> None:
     """Between the look that misses a holder and its slice being free again no time must pass."""
     lost, stays = world.run("ada"), world.run("bob")
     world.holders.present.discard(lost.holder)
-    findings = ask_after_holders(world.pool.worker)
+    findings = probe_missing_holders(world.pool.worker)
     assert [(finding.kind, finding.target) for finding in findings] == [("holder", lost.holder)]
     world.work()
     assert sorted(world.states()) == ["free", "leased"]
     assert world.pool.leases.find(stays.id).state == LeaseState.RUNNING
-    assert ask_after_holders(world.pool.worker) == []
+    assert probe_missing_holders(world.pool.worker) == []
 
 
 def test_a_stopped_container_is_removed_in_the_end(world: World) -> None:

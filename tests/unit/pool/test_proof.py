@@ -28,8 +28,8 @@ from miglab_pool.state.proof import (
     ProofLock,
     ProofRecord,
     ProofSlice,
-    announced,
     undo_slices,
+    with_slices,
 )
 
 from .conftest import SETTINGS, World
@@ -48,7 +48,7 @@ def made_by_proof(world: World, folder: ProofFolder, gpu: str, start: int = 0) -
     place = ProofSlice(gpu, "1g.5gb", start, 1)
     record = folder.read()
     assert record is not None
-    folder.write(announced(record, [place]))
+    folder.write(with_slices(record, [place]))
     profile = world.driver.info(gpu).geometry.by_name["1g.5gb"]
     world.driver.create(gpu, profile, Placement(start, 1))
     return place

@@ -14,7 +14,7 @@ from miglab_api.tickets import TicketState, TicketView
 from miglab_pool.gpu.driver import Driver
 from miglab_pool.gpu.readings import GpuHung
 from miglab_pool.refused import Refused
-from miglab_pool.worker.holders import Stray
+from miglab_pool.worker.holders import LabelledContainer
 
 from .conftest import World
 
@@ -52,7 +52,7 @@ def test_a_running_server_that_the_ledger_does_not_know_is_left_alone(
     findings = [finding for finding in world.pool.reconcile() if finding.target == alice.holder]
     assert alice.holder in world.holders.present
     assert world.holders.removed == []
-    assert len(findings) == 1 and "left alone" in findings[0].finding and not findings[0].done
+    assert len(findings) == 1 and "left alone" in findings[0].finding and not findings[0].action
 
 
 def test_a_slice_that_an_unknown_server_uses_is_given_to_nobody(world: World) -> None:
@@ -262,7 +262,7 @@ def test_numbers_go_on_above_any_label(world: World) -> None:
     copy(world)
     alice = world.run("alice")
     odd = world.new_holder()
-    world.holders.labels[odd] = Stray(odd, 10**30, 1, "other")
+    world.holders.labels[odd] = LabelledContainer(odd, 10**30, 1, "other")
     restore(world)
     assert alice.id < world.run("bob").id < 10**30
 
@@ -302,7 +302,7 @@ def test_what_another_ledger_left_over_is_left_alone(world: World, apart: int, l
     world.end(lease)
     holder, generation = world.new_holder(), lease.generation + apart
     label_ledger = ledger or lease.ledger
-    world.holders.labels[holder] = Stray(
+    world.holders.labels[holder] = LabelledContainer(
         holder, lease.id, generation, label_ledger, is_running=False
     )
     (finding,) = world.pool.reconcile()
@@ -312,7 +312,7 @@ def test_what_another_ledger_left_over_is_left_alone(world: World, apart: int, l
 def test_a_server_from_before_the_upgrade(world: World) -> None:
     """Its label names no ledger: shown once its lease is over, and released by its own spawner."""
     lease = world.run("ada")
-    old = Stray(lease.holder, lease.id, lease.generation, "")
+    old = LabelledContainer(lease.holder, lease.id, lease.generation, "")
     world.holders.labels[lease.holder] = old
     assert world.pool.reconcile() == []
     world.pool.leases.release(lease.id, "spawner", "over", Fence(generation=lease.generation))

@@ -14,7 +14,7 @@ from miglab_pool.gpu.readings import Health, UnknownGpuError
 from miglab_pool.gpu.simulated.machine import Break
 from miglab_pool.gpu.watched import Stopwatch
 from miglab_pool.ledger.tables import LedgerUnwritable
-from miglab_pool.worker.faults import BY, appended, new_errors
+from miglab_pool.worker.faults import CAUSE, appended_numbers, new_errors
 
 from .conftest import SETTINGS, World
 
@@ -164,7 +164,7 @@ def health(ecc_errors: int | None = 0) -> Health:
 )
 def test_what_was_added(before: tuple[int, ...], now: tuple[int, ...], added: list[int]) -> None:
     """Only what came since counts, also when the oldest are forgotten or all is."""
-    assert appended(before, now) == added
+    assert appended_numbers(before, now) == added
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_faults_are_a_history(world: World) -> None:
     for _ in range(3):
         world.pool.reconcile()
     world.crash()
-    noted = [row["reason"] for row in world.ledger.history("gpu") if row["by"] == BY]
+    noted = [row["reason"] for row in world.ledger.history("gpu") if row["by"] == CAUSE]
     assert noted.count("Xid 31 (a program's)") == 1
     (wellness,) = world.pool.store.wellness.values()
     assert wellness.at == world.at and wellness.health.temperature_c is not None

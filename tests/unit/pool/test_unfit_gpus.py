@@ -15,8 +15,8 @@ from miglab_pool.gpu.simulated.machine import Break
 from miglab_pool.gpu.xids import XidScope, scope_of
 from miglab_pool.refused import Refused
 from miglab_pool.settings import Course, Gpus
-from miglab_pool.worker.faults import BY, MOST_MESSAGES, SHOWN_S
-from miglab_pool.worker.health_findings import of_pool, wrong_mode
+from miglab_pool.worker.faults import CAUSE, MOST_MESSAGES, SHOWN_S
+from miglab_pool.worker.health_findings import pool_findings, wrong_mode
 
 from .conftest import SETTINGS, World
 from .layout_drafts import draft
@@ -43,7 +43,7 @@ def state(world: World) -> str:
 
 
 def reasons_noted(world: World, kind: str) -> list[str]:
-    return [str(row["reason"]) for row in world.ledger.history(kind) if row["by"] == BY]
+    return [str(row["reason"]) for row in world.ledger.history(kind) if row["by"] == CAUSE]
 
 
 def messages(world: World, user: str) -> list[str]:
@@ -100,10 +100,10 @@ def test_doctor_promises_nothing_that_the_reason_denies(world: World) -> None:
     world.machine.break_gpu(Break.XID, xid=95)
     assert state(world) == "unfit"
     health = {"is_stuck": False, "is_reconciled": True, "failing": []}
-    findings = of_pool(world.pool.snapshot(), health, [])
-    (finding,) = (finding for finding in findings if "unfit" in finding.found)
-    assert "miglab pool undrain gpu" in finding.found
-    assert "by itself" not in finding.do
+    findings = pool_findings(world.pool.snapshot(), health, [])
+    (finding,) = (finding for finding in findings if "unfit" in finding.observation)
+    assert "miglab pool undrain gpu" in finding.observation
+    assert "by itself" not in finding.remedy
 
 
 def test_a_reboot_resets_every_card(world: World) -> None:

@@ -66,8 +66,8 @@ def test_a_bad_or_silent_site(check, value: str, advice: str, text: str) -> None
     """Each lack is told with what to set; what is not said is never fine."""
     finding = check(settings_in(text))
     assert finding.is_wrong
-    assert advice in finding.do
-    assert value in finding.found or not text
+    assert advice in finding.remedy
+    assert value in finding.observation or not text
 
 
 def test_partitions_and_limits() -> None:

@@ -122,7 +122,7 @@ class Library:
         if gpu is not None and (gpu.lost or gpu.missing):
             refuse(pynvml.NVML_ERROR_GPU_IS_LOST)
         if any(name.startswith(fault.function) for fault in machine.faults):
-            self._spring(name, gpu)
+            self._raise_planned_fault(name, gpu)
 
     def wait_for(self, name: str, index: int | None) -> MachineState:
         """The machine, once a call to this function, about this GPU or none, does not hang."""
@@ -130,7 +130,7 @@ class Library:
             self.sleep(STUCK_POLL_S)
         return machine
 
-    def _spring(self, name: str, gpu: Gpu | None) -> None:
+    def _raise_planned_fault(self, name: str, gpu: Gpu | None) -> None:
         """Fail as ordered in advance, and count it off."""
         uuid = None if gpu is None else gpu.uuid
         with self.file.change() as machine:

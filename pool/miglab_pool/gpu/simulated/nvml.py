@@ -205,7 +205,7 @@ class MigFunctions(Library):
         put(answer, self.mig_of(device)[2].ci_id)
 
     @exports("nvmlDeviceGetMaxMigDeviceCount")
-    def most_mig_devices(self, device: Any, count: Any) -> None:
+    def max_mig_devices(self, device: Any, count: Any) -> None:
         _, gpu = self.gpu_of(device)
         put(count, rules.model_of(gpu).compute_slices if gpu.mig else 0)
 

@@ -97,16 +97,16 @@ class GpuFunctions(Library):
         present = _present(machine)
         if not 0 <= number(index) < len(present):
             refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
-        self._give(machine, present[number(index)], device_ref)
+        self._write_gpu_handle(machine, present[number(index)], device_ref)
 
     @exports("nvmlDeviceGetHandleByUUID")
     def by_uuid(self, uuid: Any, device_ref: Any) -> None:
         text = (uuid.value or b"").decode(errors="replace")
         machine = self.file.read()
         for index in _present(machine):
-            self._pass_by(index)
+            self._open_on_search(index)
             if machine.gpus[index].uuid == text:
-                return self._give(machine, index, device_ref)
+                return self._write_gpu_handle(machine, index, device_ref)
         for index, gpu in enumerate(machine.gpus if text.startswith("MIG-") else ()):
             rules.settle(gpu, self.now())
             for instance, compute in rules.mig_devices(gpu, self.now()):
@@ -114,7 +114,7 @@ class GpuFunctions(Library):
                     return put_handle(device_ref, handle_of(MIG, index, compute.mig_index))
         return refuse(pynvml.NVML_ERROR_NOT_FOUND)
 
-    def _pass_by(self, index: int) -> None:
+    def _open_on_search(self, index: int) -> None:
         """A search by UUID opens every GPU on its way, also one that is slow or hangs."""
         machine = self.wait_for("nvmlDeviceGetHandleByUUID", index)
         if machine.delays.search_gpu_s > 0:
@@ -126,10 +126,10 @@ class GpuFunctions(Library):
         for index in _present(self.file.read()):
             if pci_id_of(index) == text:
                 machine = self.wait_for("nvmlDeviceGetHandleByPciBusId_v2", index)
-                return self._give(machine, index, device_ref)
+                return self._write_gpu_handle(machine, index, device_ref)
         return refuse(pynvml.NVML_ERROR_NOT_FOUND)
 
-    def _give(self, machine: MachineState, index: int, device_ref: Any) -> None:
+    def _write_gpu_handle(self, machine: MachineState, index: int, device_ref: Any) -> None:
         if machine.gpus[index].lost:
             refuse(pynvml.NVML_ERROR_GPU_IS_LOST)
         put_handle(device_ref, handle_of(GPU, index))
@@ -333,13 +333,13 @@ class EventFunctions(Library):
 
     @exports("nvmlEventSetCreate")
     def create_set(self, set_ref: Any) -> None:
-        handle = self._next(EVENTS)
+        handle = self._new_handle(EVENTS)
         self._sets[handle] = EventSet(self.file.read().events_ever)
         put_handle(set_ref, handle)
 
     @exports("nvmlEventSetFree")
     def free_set(self, handle: Any) -> None:
-        del self._sets[self._known(handle, self._sets)]
+        del self._sets[self._check_handle(handle, self._sets)]
 
     @exports("nvmlDeviceGetSupportedEventTypes")
     def supported_kinds(self, device: Any, kinds: Any) -> None:
@@ -351,16 +351,16 @@ class EventFunctions(Library):
         _, gpu = self.gpu_of(device)
         if number(kinds) & ~pynvml.nvmlEventTypeXidCriticalError:
             refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
-        self._sets[self._known(handle, self._sets)].gpus.add(gpu.uuid)
+        self._sets[self._check_handle(handle, self._sets)].gpus.add(gpu.uuid)
 
     @exports("nvmlEventSetWait_v2")
     def wait(self, handle: Any, data: Any, timeout_ms: Any) -> None:
-        events = self._sets[self._known(handle, self._sets)]
+        events = self._sets[self._check_handle(handle, self._sets)]
         left_s = number(timeout_ms) / 1000
         while True:
             event = self._next_event(events)
             if event is not None:
-                return self._give_event(event, target(data))
+                return self._write_event(event, target(data))
             if left_s <= 0:
                 return refuse(pynvml.NVML_ERROR_TIMEOUT)
             pause_s = min(EVENT_POLL_S, left_s)
@@ -375,7 +375,7 @@ class EventFunctions(Library):
                     return event
         return None
 
-    def _give_event(self, event: XidEvent, out: Any) -> None:
+    def _write_event(self, event: XidEvent, out: Any) -> None:
         uuids = [gpu.uuid for gpu in self.file.read().gpus]
         put_handle(out, handle_of(GPU, uuids.index(event.gpu_uuid)))  # the first field
         out.eventType, out.eventData = pynvml.nvmlEventTypeXidCriticalError, event.xid
@@ -390,18 +390,18 @@ class EventFunctions(Library):
 
     @exports("nvmlGpmSampleAlloc")
     def allocate_sample(self, sample_ref: Any) -> None:
-        handle = self._next(SAMPLE)
+        handle = self._new_handle(SAMPLE)
         self._samples[handle] = None
         put_handle(sample_ref, handle)
 
     @exports("nvmlGpmSampleFree")
     def free_sample(self, handle: Any) -> None:
-        del self._samples[self._known(handle, self._samples)]
+        del self._samples[self._check_handle(handle, self._samples)]
 
     @exports("nvmlGpmSampleGet")
     def sample(self, device: Any, handle: Any) -> None:
         gpu = self._gpm_gpu(device)
-        self._samples[self._known(handle, self._samples)] = activity_pct(gpu.processes)
+        self._samples[self._check_handle(handle, self._samples)] = activity_pct(gpu.processes)
 
     @exports("nvmlGpmMigSampleGet")
     def sample_slice(self, device: Any, gi_id: Any, handle: Any) -> None:
@@ -409,13 +409,13 @@ class EventFunctions(Library):
         if all(instance.gi_id != number(gi_id) for instance in gpu.instances):
             refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
         on_slice = [p for p in gpu.processes if p.gi_id == number(gi_id)]
-        self._samples[self._known(handle, self._samples)] = activity_pct(on_slice)
+        self._samples[self._check_handle(handle, self._samples)] = activity_pct(on_slice)
 
     @exports("nvmlGpmMetricsGet")
     def metrics(self, request: Any) -> None:
         out = target(request)
         values = [
-            self._samples[self._known(handle, self._samples)]
+            self._samples[self._check_handle(handle, self._samples)]
             for handle in (out.sample1, out.sample2)
         ]
         for index in range(out.numMetrics):
@@ -434,11 +434,11 @@ class EventFunctions(Library):
 
     # -- handles ------------------------------------------------------------------------------
 
-    def _next(self, kind: int) -> int:
+    def _new_handle(self, kind: int) -> int:
         self._serial += 1
         return handle_of(kind, self._serial)
 
-    def _known(self, handle: Any, opened: Mapping[int, Any]) -> int:
+    def _check_handle(self, handle: Any, opened: Mapping[int, Any]) -> int:
         value = handle_of(*split_handle(handle))
         if value not in opened:
             refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)

@@ -12,7 +12,7 @@ import httpx
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from miglab_pool.http.access.hub_tokens import HubAccess
-from miglab_pool.hub_answers import HubMisunderstood, base_url_in
+from miglab_pool.hub_answers import HubMisunderstood, hub_base_url
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class HubAddress:
         """Ask once; whether the hub said where it is."""
         try:
             answer = await self._hub.get(f"{self.access.hub_url}/", follow_redirects=False)
-            base_url = base_url_in(answer)
+            base_url = hub_base_url(answer)
         except httpx.HTTPError:
             return False  # not there (yet): whoever needs it says so
         except HubMisunderstood as error:

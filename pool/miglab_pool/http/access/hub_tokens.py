@@ -23,7 +23,7 @@ from tornado.web import HTTPError
 
 from miglab_pool.http.connection_limits import is_shared
 from miglab_pool.http.errors import DeniedError
-from miglab_pool.hub_answers import HUB_PATH, json_of
+from miglab_pool.hub_answers import HUB_PATH, json_body
 
 log = logging.getLogger(__name__)
 
@@ -257,7 +257,7 @@ class CourseMembers:
             return members
         try:
             answer = await self._hub.get(f"/groups/{quote(course, safe='')}")
-            body = json_of(answer)
+            body = json_body(answer)
             users = [] if answer.status_code == 404 else body["users"]
         except (httpx.HTTPError, KeyError, ValueError) as error:
             log.warning("the hub does not say who is in %s: %s", course, error)

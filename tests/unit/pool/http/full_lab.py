@@ -22,7 +22,7 @@ from miglab_pool.reclaim.activity import SignalBoard
 from miglab_pool.reclaim.policy import Rules
 from miglab_pool.reclaim.round import Reclaimer
 from miglab_pool.settings import Gpus
-from miglab_pool.worker.holders import Stray
+from miglab_pool.worker.holders import LabelledContainer
 from miglab_pool.worker.inspect_gpu import Finding
 
 from .fakes import ACCESS, BOOK, SECRET, FakeTokens
@@ -95,7 +95,9 @@ class FullLab:
         pool.layouts.apply(draft("3g.20gb", 0), principal, EVIL, anyway=EVIL)
         pool.staff.pause(EVIL, principal)
         stray = self.world.new_holder()
-        self.world.holders.labels[stray] = Stray(stray, 999, 1, EVIL, (EVIL,), is_running=True)
+        self.world.holders.labels[stray] = LabelledContainer(
+            stray, 999, 1, EVIL, (EVIL,), is_running=True
+        )
 
     def _foreign(self, gpu: GpuInfo) -> None:
         """Somebody makes a slice with nvidia-smi, at the last place."""

@@ -64,13 +64,13 @@ async def test_a_releasing_lease_stops_its_server() -> None:
     """Once, and again only after a pause, as when the hub was silent; what is over is forgotten."""
     hub = FakeHub(is_silent=True)
     stopper = ender(hub)
-    await stopper.ask([releasing()])
+    await stopper.stop_servers([releasing()])
     hub.is_silent = False
     for seconds, stopped in ((1, 0), (4, 0), (6, 1), (7, 1), (60, 2)):
         hub.now = SEEN_AT + seconds
-        await stopper.ask([releasing()])
+        await stopper.stop_servers([releasing()])
         assert hub.stopped == ["/hub/api/users/alice/server"] * stopped
-    await stopper.ask([])
+    await stopper.stop_servers([])
     assert stopper._asked == set()
 
 
@@ -78,7 +78,7 @@ async def test_a_releasing_lease_stops_its_server() -> None:
 async def test_who_was_needed_goes_on_without_a_gpu(moves: int, stopped: int) -> None:
     """Started anew as the hub can do it, and stopped where it cannot."""
     hub = FakeHub(moves=moves)
-    await ender(hub).ask([releasing(goes_on=True)])
+    await ender(hub).stop_servers([releasing(goes_on=True)])
     assert hub.moved == [("/hub/api/miglab/move/alice/", b'{"shape":"cpu"}')]
     assert len(hub.stopped) == stopped
 
@@ -91,7 +91,7 @@ async def test_who_was_needed_goes_on_without_a_gpu(moves: int, stopped: int) ->
 async def test_what_stops_no_server(fields: dict[str, object]) -> None:
     """A lease that is not being released, and one that was never attached."""
     hub = FakeHub()
-    await ender(hub).ask([releasing(**fields)])
+    await ender(hub).stop_servers([releasing(**fields)])
     assert hub.stopped == []
 
 
@@ -107,7 +107,7 @@ async def test_a_server_is_known_by_when_it_was_attached(
     """
     late = SEEN_AT + 3600
     hub = FakeHub(started_at=SEEN_AT + started_s, now=late, ahead_s=ahead_s)
-    await ender(hub).ask([releasing(release_requested_at=late - 1800)])
+    await ender(hub).stop_servers([releasing(release_requested_at=late - 1800)])
     assert len(hub.stopped) == stopped
     assert ("was started after it was attached: left alone" in caplog.text) is not bool(stopped)
 
@@ -118,7 +118,7 @@ async def test_a_start_is_known_by_the_hubs_own_time_of_it(later_s: float, stopp
     started_at = SEEN_AT + 3600
     hub = FakeHub(started_at=started_at + later_s, now=SEEN_AT + 90)
     server_started = datetime.fromtimestamp(started_at, UTC).isoformat().replace("+00:00", "Z")
-    await ender(hub).ask([releasing(server_started=server_started)])
+    await ender(hub).stop_servers([releasing(server_started=server_started)])
     assert len(hub.stopped) == stopped
 
 
@@ -127,11 +127,11 @@ async def test_a_start_is_never_interrupted(attached_at: float) -> None:
     """It may be the next server's, whatever the clocks say; once that runs it can be told."""
     hub = FakeHub(started_at=SEEN_AT - 1, pending="spawn")
     stopper = ender(hub)
-    await stopper.ask([releasing(attached_at=attached_at)])
+    await stopper.stop_servers([releasing(attached_at=attached_at)])
     assert (hub.stopped, stopper.unknown) == ([], frozenset())
     hub.pending = None
     hub.now += 6
-    await stopper.ask([releasing()])
+    await stopper.stop_servers([releasing()])
     assert len(hub.stopped) == 1
 
 
@@ -151,7 +151,7 @@ async def test_what_is_not_the_hubs_json_is_told_and_ends_nothing(
     """The log says what was asked and what came; nobody is known to be gone."""
     hub = FakeHub(answer=answer)
     stopper = ender(hub)
-    await stopper.ask([releasing()])
+    await stopper.stop_servers([releasing()])
     assert (hub.stopped, stopper.unknown) == ([], frozenset())
     assert "GET http://hub/hub/api/users/alice was answered with HTTP" in caplog.text
 
@@ -169,14 +169,14 @@ async def test_a_stop_that_is_redirected_is_not_believed(caplog: pytest.LogCaptu
         ),
         base_url="http://hub/hub/api",
     )
-    await ServerEnder(client, lambda: hub.now).ask([releasing()])
+    await ServerEnder(client, lambda: hub.now).stop_servers([releasing()])
     assert "DELETE http://hub/hub/api/users/alice/server was answered with HTTP 302" in caplog.text
 
 
 async def test_names_are_quoted() -> None:
     """A name cannot lead to another address of the hub's API."""
     hub = FakeHub(server="../x")
-    await ender(hub).ask([releasing(user="a/../b?c", server="../x")])
+    await ender(hub).stop_servers([releasing(user="a/../b?c", server="../x")])
     assert hub.stopped == ["/hub/api/users/a%2F..%2Fb%3Fc/servers/..%2Fx"]
 
 
@@ -192,12 +192,12 @@ async def test_a_server_the_hub_does_not_have_is_abandoned(hub_state: dict[str, 
     """With a new hub database nobody would ever end it; said at once, believed after a while."""
     hub = FakeHub(**hub_state)  # type: ignore[arg-type]
     stopper = ender(hub)
-    await stopper.ask([releasing()])
+    await stopper.stop_servers([releasing()])
     assert (stopper.unknown, stopper.abandoned) == ({1}, frozenset())
     hub.now += UNKNOWN_S + 1
-    await stopper.ask([releasing()])
+    await stopper.stop_servers([releasing()])
     assert stopper.abandoned == {1}
-    await stopper.ask([])
+    await stopper.stop_servers([])
     assert (stopper.unknown, stopper.abandoned) == (frozenset(), frozenset())
 
 
@@ -210,8 +210,8 @@ async def test_what_is_no_answer_of_the_hub_abandons_nothing(answer: httpx.Respo
     """Unknown never leads to an end; it begins the wait anew."""
     hub = FakeHub(server="another")
     stopper = ender(hub)
-    await stopper.ask([releasing()])
+    await stopper.stop_servers([releasing()])
     hub.answer = answer
     hub.now += UNKNOWN_S + 1
-    await stopper.ask([releasing()])
+    await stopper.stop_servers([releasing()])
     assert (stopper.unknown, stopper.abandoned) == (frozenset(), frozenset())

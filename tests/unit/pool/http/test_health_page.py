@@ -24,7 +24,7 @@ from miglab_pool.http.health import (
 from miglab_pool.http.management_app import management_app
 from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.state.store import Wellness
-from miglab_pool.worker.health_findings import HealthFinding, fine, of_gpu, wrong
+from miglab_pool.worker.health_findings import HealthFinding, fine, gpu_findings, wrong
 from miglab_pool.worker.inspect_gpu import BY, Condition
 from miglab_pool.worker.inspect_gpu import Finding as Disagreement
 
@@ -65,7 +65,9 @@ def test_what_a_gpu_said_is_shown_with_its_age() -> None:
 def test_heat_above_the_bound_is_a_finding(heat: int | None, count: int) -> None:
     """At it, and where it is not known, nothing is to be done."""
     health = Health(True, 0, (), heat, 60.0, False, "")
-    assert sum(finding.is_wrong for finding in of_gpu(info(), health, is_whole=False)) == count
+    assert (
+        sum(finding.is_wrong for finding in gpu_findings(info(), health, is_whole=False)) == count
+    )
 
 
 def test_doctor_speaks_of_gpus_that_answer() -> None:
@@ -109,12 +111,12 @@ async def test_an_examination_is_kept_for_a_minute() -> None:
     """Whoever asks again at once gets the same; a minute later it is looked anew."""
     host = ExaminedHost()
     host.let_go.set()
-    assert (await host.doctor.examine()).findings[0].found == "look 1"
+    assert (await host.doctor.examine()).findings[0].observation == "look 1"
     host.at += LIVES_S
     again = await host.doctor.examine()
-    assert (again.findings[0].found, again.age_s) == ("look 1", LIVES_S)
+    assert (again.findings[0].observation, again.age_s) == ("look 1", LIVES_S)
     host.at += 1
-    assert (await host.doctor.examine()).findings[0].found == "look 2"
+    assert (await host.doctor.examine()).findings[0].observation == "look 2"
 
 
 async def test_one_that_hangs_holds_up_nobody() -> None:
@@ -126,7 +128,7 @@ async def test_one_that_hangs_holds_up_nobody() -> None:
     assert (late.looks_for_s, late.age_s, late.findings, host.looks) == (30.0, None, (), 1)
     host.let_go.set()
     host.doctor._patience_s = 10.0
-    assert (await host.doctor.examine()).findings[0].found == "look 1"
+    assert (await host.doctor.examine()).findings[0].observation == "look 1"
 
 
 async def test_one_that_fails_is_a_finding(caplog: pytest.LogCaptureFixture) -> None:
@@ -136,7 +138,7 @@ async def test_one_that_fails_is_a_finding(caplog: pytest.LogCaptureFixture) -> 
         raise OSError("no such disk")
 
     findings = (await Doctor(look).examine()).findings
-    assert findings[0].is_wrong and "no such disk" in findings[0].found
+    assert findings[0].is_wrong and "no such disk" in findings[0].observation
     assert "an examination failed" in caplog.text
 
 

@@ -20,7 +20,7 @@ from miglab_pool.http.pages.pool_page import live
 from miglab_pool.http.pool_runner import Notifier, PoolRunner
 from miglab_pool.leases import routes as ticket_routes
 from miglab_pool.pool import Pool
-from miglab_pool.worker.reconcile import ask_after_holders
+from miglab_pool.worker.reconcile import probe_missing_holders
 
 from .conftest import as_, enqueue, visiting
 from .fakes import BOOK, OWNERS, SECRET, FakeTokens, person
@@ -75,7 +75,7 @@ async def test_a_position_is_told_with_rests_and_an_offer_at_once(
         await runner.decide(lambda pool: pool.tickets.cancel(number, "staff"))  # noqa: B023 - used now
         await run_until_parked(runner.notifier, polled)
     world.holders.present.clear()
-    await runner.decide(lambda pool: ask_after_holders(pool.worker))
+    await runner.decide(lambda pool: probe_missing_holders(pool.worker))
     granted = await _answer_while_working(runner, polled)
     assert (granted["state"], granted["position"]) == ("waiting", None)
     offered = await _answer_while_working(runner, poll(client, ticket))

@@ -12,7 +12,7 @@ from tests.unit.pool.conftest import SETTINGS, SHAPES, World
 
 from miglab_pool.reservations.certainty import week_outlooks
 from miglab_pool.reservations.slots import slots_of
-from miglab_pool.schedule import Schedule, window
+from miglab_pool.schedule import Schedule, parse_window
 from miglab_pool.settings import Course, PoolSettings
 
 from .conftest import as_, visiting
@@ -392,7 +392,7 @@ class ClosedOnTuesdays(PoolSettings):
 
     @property
     def maintenance_windows(self) -> tuple[Schedule, ...]:
-        return (window("tue 10:00-11:00", "UTC"),)
+        return (parse_window("tue 10:00-11:00", "UTC"),)
 
 
 def test_not_inside_maintenance(make_world: Callable[..., World]) -> None:

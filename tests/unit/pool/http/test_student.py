@@ -116,9 +116,9 @@ async def test_signals(student: httpx.AsyncClient, board: SignalBoard, path: str
     answer = await student.post(f"/api/{path}/signals", json=SAID, headers=as_("alice-lab2"))
     lease = answer.json() if path == "lease" else answer.json()["lease"]
     assert (answer.status_code, lease["id"]) == (200, 3)
-    signals = board.known(3)
+    signals = board.activity_of(3)
     assert signals is not None and signals.busy is True and signals.unsaved == 2
-    assert board.known(1) is None
+    assert board.activity_of(1) is None
 
 
 @pytest.mark.parametrize(

@@ -10,17 +10,24 @@ from hypothesis import strategies as st
 from miglab_api.leases import WarningKind
 from miglab_hub.service.process import access_rules
 from miglab_hub.settings.lab_toml import Settings
-from miglab_pool.reclaim.activity import HOLDING_MIB, NEVER, Activity, Known, Reading, judge
+from miglab_pool.reclaim.activity import (
+    HOLDING_MIB,
+    NEVER,
+    Activity,
+    Reading,
+    ServerActivity,
+    judge,
+)
 from miglab_pool.reclaim.policy import (
     Decision,
     HardEnd,
     LeaseFacts,
     LeaseVerdict,
-    closed_now,
     decide,
-    ends_of,
+    hard_ends,
+    maintenance_reason,
 )
-from miglab_pool.schedule import BadTime, window
+from miglab_pool.schedule import BadTime, parse_window
 from miglab_pool.settings import Reclaim
 
 NOW = 1_800_000_000.0
@@ -37,14 +44,14 @@ SIMULATED = replace(EMPTY, free_for_s=20_000, is_the_holders=False)  # says noth
 RANK = {Decision.KEEP: 0, Decision.WARN: 1, Decision.RECLAIM: 2}
 
 
-def idle(quiet_s: float, **fields: float | None) -> Known:
+def idle(quiet_s: float, **fields: float | None) -> ServerActivity:
     """A server on which nothing has happened for so long, reported a moment ago."""
     values = {
         "age_s": 5.0, "busy": False, "kernels": 1, "execution_age_s": quiet_s, "terminals": 0,
         "terminal_age_s": NEVER, "browsers": 0, "browser_age_s": quiet_s, "unsaved": 0,
         "cpu_pct": 0.5, "cpu_age_s": NEVER,
     }  # fmt: skip
-    return Known(**{**values, **fields})  # type: ignore[arg-type]
+    return ServerActivity(**{**values, **fields})  # type: ignore[arg-type]
 
 
 def warned_facts(kind: WarningKind, in_s: float) -> LeaseFacts:
@@ -60,7 +67,7 @@ def ending_in(in_s: float) -> HardEnd:
 
 
 def verdict(
-    signals: Known | None,
+    signals: ServerActivity | None,
     reading: Reading = HOLDS,
     lease: LeaseFacts = HELD,
     others_wait: int = 0,
@@ -103,7 +110,7 @@ def verdict(
         (idle(1000), replace(COMPUTES, processes=None), Activity.ACTIVE),
     ],
 )
-def test_states(signals: Known | None, reading: Reading, activity: Activity) -> None:
+def test_states(signals: ServerActivity | None, reading: Reading, activity: Activity) -> None:
     """Anything that works makes it active; anything missing that could work makes it unknown."""
     assert judge(signals, reading, 100_000, LIMITS).activity is activity
 
@@ -185,7 +192,11 @@ def test_still_here_counts_for_a_while() -> None:
     ],
 )
 def test_the_end_of_a_warning(
-    signals: Known | None, others_wait: int, now: float, decision: Decision, reason_part: str
+    signals: ServerActivity | None,
+    others_wait: int,
+    now: float,
+    decision: Decision,
+    reason_part: str,
 ) -> None:
     """Taken back only when the server, heard after the end, still says that nothing happens."""
     lease_verdict = verdict(signals, HOLDS, WARNED, others_wait, now=now)
@@ -212,7 +223,7 @@ LONG_EMPTY = replace(EMPTY, free_for_s=3600 + 900.0)
     ],
 )
 def test_silence_shields_an_empty_slice_no_longer_than_busy(
-    signals: Known | None, reading: Reading, lease: LeaseFacts, activity: Activity
+    signals: ServerActivity | None, reading: Reading, lease: LeaseFacts, activity: Activity
 ) -> None:
     """Where it is the server's own silence, and NVML is sure; anywhere else it is unknown."""
     lease_verdict = verdict(signals, reading, lease, others_wait=1)
@@ -248,7 +259,7 @@ def test_the_end_of_a_warning_for_silence() -> None:
     ],
 )
 def test_hard_ends(
-    signals: Known | None,
+    signals: ServerActivity | None,
     ends: tuple[HardEnd, ...],
     lease: LeaseFacts,
     decision: Decision,
@@ -280,7 +291,7 @@ def test_needed() -> None:
 ages = st.one_of(st.floats(0, 200_000), st.just(NEVER))
 maybe_ages = st.one_of(ages, st.none())
 knowns = st.builds(
-    Known,
+    ServerActivity,
     age_s=st.floats(0, 200),
     busy=st.sampled_from((True, False, None)),
     kernels=st.one_of(st.integers(0, 3), st.none()),
@@ -317,7 +328,11 @@ def is_unknown(lease_verdict: LeaseVerdict) -> bool:
 @settings(derandomize=True)
 @given(st.none() | knowns, readings, leases, st.integers(0, 5), st.integers(0, 5))
 def test_whatever_a_server_says_or_leaves_out(
-    signals: Known | None, reading: Reading, lease: LeaseFacts, waiting: int, more_waiting: int
+    signals: ServerActivity | None,
+    reading: Reading,
+    lease: LeaseFacts,
+    waiting: int,
+    more_waiting: int,
 ) -> None:
     """Unknown neither takes back nor warns, who computes is kept, a GPU at rest makes nobody idle,
     and the more wait the sooner."""
@@ -342,7 +357,7 @@ def test_whatever_a_server_says_or_leaves_out(
 @settings(derandomize=True)
 @given(knowns, readings, leases, st.integers(0, 5), st.floats(0, 100_000), st.sampled_from(AGES))
 def test_more_idle_is_never_less_and_knowing_less_never_more_reclaim(
-    signals: Known,
+    signals: ServerActivity,
     reading: Reading,
     lease: LeaseFacts,
     waiting: int,
@@ -366,7 +381,7 @@ def test_more_idle_is_never_less_and_knowing_less_never_more_reclaim(
 @settings(derandomize=True)
 @given(knowns, st.integers(0, 5))
 def test_what_is_sent_shields_an_empty_slice_for_a_bounded_time(
-    signals: Known, waiting: int
+    signals: ServerActivity, waiting: int
 ) -> None:
     """Whatever a server reports: with nothing on the slice it is warned in the end."""
     limit_s = LIMITS.idle_wanted_s if waiting else LIMITS.idle_s
@@ -402,21 +417,23 @@ def at(hour: int, minute: int = 0, day: int = 24) -> float:
 )
 def test_maintenance(text: str, zone: str, held_since: float, ends_at: float) -> None:
     """The first window since the lease is held ends it, by the clock on the lab's wall."""
-    (end,) = ends_of(held_since, None, (window(text, zone),))
+    (end,) = hard_ends(held_since, None, (parse_window(text, zone),))
     assert (end.at, end.kind) == (ends_at, WarningKind.MAINTENANCE)
     assert text.split()[1][:5] in end.reason
 
 
 def test_closed_now() -> None:
     """From the window's start until its end, and it says so."""
-    windows = (window("tue 06:00-08:00", "UTC"),)
-    assert closed_now(windows, at(5, 59)) == closed_now(windows, at(8)) == ""
-    assert closed_now(windows, at(6)) == "Maintenance of the lab from 06:00 UTC to 08:00 UTC."
+    windows = (parse_window("tue 06:00-08:00", "UTC"),)
+    assert maintenance_reason(windows, at(5, 59)) == maintenance_reason(windows, at(8)) == ""
+    assert (
+        maintenance_reason(windows, at(6)) == "Maintenance of the lab from 06:00 UTC to 08:00 UTC."
+    )
 
 
 def test_the_leases_own_end() -> None:
     """What is borrowed, and a job of Slurm, has that end too."""
-    (end,) = ends_of(at(5), at(9), ())
+    (end,) = hard_ends(at(5), at(9), ())
     assert (end.at, end.kind) == (at(9), WarningKind.TIME)
 
 
@@ -437,7 +454,7 @@ def test_the_leases_own_end() -> None:
 def test_a_wrong_window_is_explained(text: str) -> None:
     """A window has a start before its end, on one day."""
     with pytest.raises(BadTime, match="write"):
-        window(text, "UTC")
+        parse_window(text, "UTC")
 
 
 @pytest.mark.parametrize(
@@ -464,7 +481,9 @@ def test_settings_become_rules() -> None:
         Settings.model_validate({"reclaim": table, "lab": lab, "courses": courses})
     )
     assert rules.limits == Reclaim(**table)
-    assert closed_now(rules.maintenance, at(5)) and not closed_now(rules.maintenance, at(7))
+    assert maintenance_reason(rules.maintenance, at(5)) and not maintenance_reason(
+        rules.maintenance, at(7)
+    )
 
 
 @pytest.mark.parametrize(("gpus", "shows"), [({}, False), ({"uuids": ["GPU-1"]}, True)])

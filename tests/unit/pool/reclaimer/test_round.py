@@ -24,7 +24,7 @@ from miglab_pool.reclaim.activity import Activity, SignalBoard
 from miglab_pool.reclaim.policy import Decision, Rules
 from miglab_pool.reclaim.round import READING_LIVES_S, Explanation, Reclaimer
 from miglab_pool.refused import Refused
-from miglab_pool.schedule import window
+from miglab_pool.schedule import parse_window
 from miglab_pool.settings import Course, PoolSettings, Reclaim
 
 LIMITS = Reclaim(
@@ -34,7 +34,7 @@ DRY_RUN = LIMITS.model_copy(update={"dry_run": True})
 DISABLED = LIMITS.model_copy(update={"enabled": False})
 POOL = changed(SETTINGS, warning_s=120, still_here_s=300, keepalives=2, attend_grace_s=1e6)
 STEP_S = 15.0
-MAINTENANCE = (window("mon-sun 14:00-14:05", "UTC"),)
+MAINTENANCE = (parse_window("mon-sun 14:00-14:05", "UTC"),)
 
 
 class ReclaimWorld(World):
@@ -404,7 +404,7 @@ def test_idle_counts_from_when_it_last_computed(make_lab: MakeLab) -> None:
 def test_of_two_windows_the_later_goes_on(make_lab: MakeLab) -> None:
     """When the first of two that overlap is over nothing is granted in between."""
     times = ("mon-sun 14:00-14:05", "mon-sun 14:03-14:30")
-    lab = make_lab(maintenance=tuple(window(window_text, "UTC") for window_text in times))
+    lab = make_lab(maintenance=tuple(parse_window(window_text, "UTC") for window_text in times))
     lab.live(840)
     for _ in range(60):
         lab.live(STEP_S)
@@ -422,6 +422,6 @@ def test_one_that_changed_does_not_hold_up_the_others(
         lease_ids.append(case.lease.id)
         raise Refused("stale-lease", "It changed.")
 
-    monkeypatch.setattr(lab.reclaimer, "_look", looked)
+    monkeypatch.setattr(lab.reclaimer, "_review", looked)
     lab.reclaimer.round(lab.pool)
     assert lease_ids == [first.id, other.id]

@@ -9,7 +9,7 @@ from miglab_pool.reclaim.activity import (
     NEVER,
     Activity,
     ActivityTotals,
-    Known,
+    ServerActivity,
     SignalBoard,
 )
 
@@ -42,8 +42,8 @@ def board(clock: Clock) -> SignalBoard:
     return SignalBoard(cpu_busy_pct=10.0, clock=clock)
 
 
-def signals_of(board: SignalBoard, lease: int = 1) -> Known:
-    signals = board.known(lease)
+def signals_of(board: SignalBoard, lease: int = 1) -> ServerActivity:
+    signals = board.activity_of(lease)
     assert signals is not None
     return signals
 
@@ -112,8 +112,8 @@ def test_what_was_seen_is_handed_over_once_a_minute(clock: Clock) -> None:
     tally = ActivityTotals(clock)
     for activity in (Activity.ACTIVE, Activity.IDLE_FREE, Activity.IDLE_HOLDING, Activity.UNKNOWN):
         tally.add(1, activity, 10.0)
-    assert tally.due() == []
+    assert tally.take_due() == []
     clock.at += HAND_OVER_S
-    assert tally.due() == [ActivitySpan(1, active_s=10.0, idle_s=20.0, unknown_s=10.0)]
+    assert tally.take_due() == [ActivitySpan(1, active_s=10.0, idle_s=20.0, unknown_s=10.0)]
     clock.at += HAND_OVER_S
-    assert tally.due() == []
+    assert tally.take_due() == []
