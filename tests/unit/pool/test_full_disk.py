@@ -167,7 +167,7 @@ def test_a_disk_is_low_before_it_is_full(small_disk: Path) -> None:
     (disk,) = read_disks(folders)
     assert disk.is_low and not disk.is_full(was_full=False)
     (finding,) = of_disks([disk], 0)
-    assert finding.is_wrong and "96 % used" in finding.found and "images" in finding.do
+    assert finding.is_wrong and "96 % used" in finding.observation and "images" in finding.remedy
     fill(small_disk)
     (disk,) = read_disks(folders)
     assert disk.is_full(was_full=False)
@@ -186,4 +186,4 @@ def test_what_is_not_known_of_a_disk_is_not_called_full() -> None:
     unknown = DiskUse(("homes",), Path("/homes"), problem="Stale file handle")
     assert not unknown.is_full(was_full=False) and not unknown.is_low
     (finding,) = of_disks([unknown], 0)
-    assert finding.is_wrong and "unknown: Stale file handle" in finding.found
+    assert finding.is_wrong and "unknown: Stale file handle" in finding.observation
