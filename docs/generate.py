@@ -25,7 +25,7 @@ from miglab_hub.settings.keys import reference
 from miglab_hub.settings.lab_toml import settings_model
 from miglab_pool.http import management_app, student_app
 from miglab_pool.http.access.dependencies import Needs
-from miglab_pool.http.access.principal import DOES, Reach, Right, Role, reach
+from miglab_pool.http.access.principal import RIGHT_PHRASES, Reach, Right, Role, reach
 from miglab_pool.http.errors import REASONS
 from miglab_pool.http.metrics import Metrics
 from miglab_spawner import refusals as spawner_refusals
@@ -197,10 +197,8 @@ def rights() -> str:
     lines = ["| right | to | who |", "|---|---|---|"]
     for right in Right:
         reaches = {role: role_reach for role in Role if (role_reach := reach(right, role))}
-        roles = "; ".join(
-            f"{role.value}{SIGNS[role_reach]}" for role, role_reach in reaches.items()
-        )
-        lines.append(f"| `{right.value}` | {DOES[right]} | {roles or 'the spawner alone'} |")
+        roles = "; ".join(f"{role.value}{SIGNS[role_reach]}" for role, role_reach in reaches.items())
+        lines.append(f"| `{right.value}` | {RIGHT_PHRASES[right]} | {roles or 'the spawner alone'} |")
     return "\n".join(lines)
 
 

@@ -80,7 +80,7 @@ class FailingLibrary:
     """
 
     def __init__(self, nvml: SimulatedNvml) -> None:
-        self.calls = Counter[str]()
+        self.calls_of = Counter[str]()
         self.fail("")
         functions = nvml.library._functions
         functions.update({name: self._as_told(name, call) for name, call in functions.items()})
@@ -98,7 +98,7 @@ class FailingLibrary:
 
     def _as_told(self, name: str, call: Callable[..., int]) -> Callable[..., int]:
         def answer(*arguments: Any) -> int:
-            self.calls[name] += 1
+            self.calls_of[name] += 1
             fails = self._function and name.startswith(self._function)
             if not fails or _gpu_index(arguments) in self._but:
                 return call(*arguments)

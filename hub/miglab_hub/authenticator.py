@@ -26,7 +26,7 @@ class LabAuthenticator(SharedPasswordAuthenticator):  # type: ignore[misc]  # ba
     )
 
     def validate_username(self, username: str) -> bool:
-        """Any name that can be shown and stored: here people choose theirs as they sign in."""
+        """Accept any name that can be shown and stored, since people choose theirs."""
         is_usable = username.isprintable() and len(username) <= LONGEST_NAME
         return is_usable and bool(super().validate_username(username))
 

@@ -38,7 +38,7 @@ RESTORING = "restoring-"  # begins the name of the folder that a restore works i
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a backup says of itself.
+    """The description that a backup carries.
 
     Attributes:
         format: of this archive.
@@ -56,7 +56,7 @@ class Manifest:
 
 
 def databases(settings: Settings) -> list[Path]:
-    """The databases that belong together."""
+    """Return the databases that must be copied at the same moment."""
     return [
         settings.ledger,
         settings.ledger_archive,
@@ -66,7 +66,7 @@ def databases(settings: Settings) -> list[Path]:
 
 
 def plain_files(settings: Settings) -> list[Path]:
-    """What is copied as it is: without it sign-ins, servers, services and homes are not known."""
+    """Return the files to copy: secrets, passwords, the cookie's key and names of homes."""
     return [
         settings.pool_secret,
         settings.service_token,
@@ -109,7 +109,7 @@ def make_backup(settings: Settings, target: Path) -> Manifest:
 
 
 def backup_name(settings: Settings, purpose: str = "") -> str:
-    """A name for a backup made now."""
+    """Return a file name for a backup made now."""
     moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     return "-".join(filter(None, (settings.lab_id, purpose, moment))) + ".tar"
 
@@ -131,7 +131,7 @@ def _copy_databases(files: Sequence[Path], folder: Path) -> str:
 
 @contextmanager
 def _writes_held_up(files: Sequence[Path]) -> Iterator[None]:
-    """Hold up whoever writes to any of these, for a moment."""
+    """Lock the databases against writes for the time of the block."""
     with ExitStack() as stack:
         for file in files:
             writer = stack.enter_context(closing(_open(file)))
@@ -167,7 +167,7 @@ def _pack(files: dict[str, Path], manifest: Manifest, target: Path) -> None:
 
 @dataclass(frozen=True)
 class RestoreResult:
-    """What was done.
+    """The result of a restore.
 
     Attributes:
         manifest: of the backup.
@@ -231,7 +231,7 @@ def _unfinished_restores(settings: Settings) -> list[Path]:
 
 @contextmanager
 def lab_at_rest(settings: Settings) -> Iterator[None]:
-    """Hold the lab's and the pool's lock, and see that no hub answers; servers may run on.
+    """Hold the locks of lab and pool, and check that no hub answers; servers may run on.
 
     Raises:
         StartError: pool or hub runs.
@@ -255,7 +255,7 @@ def lab_at_rest(settings: Settings) -> Iterator[None]:
 
 
 def _extract(packed: tarfile.TarFile, folder: Path) -> None:
-    """Ordinary files below the folder, and nothing else.
+    """Extract regular files below the folder, and refuse everything else.
 
     `extractall(filter="data")` is not there on Debian 12, whose Python is 3.11.2.
     """
@@ -306,7 +306,7 @@ def _check(settings: Settings, manifest: Manifest, folder: Path, archive: Path) 
 
 
 def _move_into_place(settings: Settings, manifest: Manifest, unpacked: Path, aside: Path) -> None:
-    """Move the old aside, then the new in.  The proxy's token may lie on a volume of its own."""
+    """Move the old files aside and the new ones in, across volumes if need be."""
     aside.mkdir(mode=0o700)
     for name in manifest.files:
         for old in (settings.state / f"{name}{end}" for end in ("", *BESIDE)):
@@ -324,7 +324,7 @@ def _move_into_place(settings: Settings, manifest: Manifest, unpacked: Path, asi
 
 
 def _prepare_ledger(ledger: Path, *, new_host: bool) -> int:
-    """How many leases live in the ledger that comes back; none where there is none (Slurm)."""
+    """Return the number of live leases in the restored ledger; 0 without one (Slurm)."""
     if not ledger.exists():
         return 0
     query = "SELECT count(*) FROM leases WHERE state NOT IN ('released', 'expired')"

@@ -13,17 +13,17 @@ SOURCES = "notebooks/src"
 
 
 def checkout() -> Path:
-    """The folder of `./lab`, which passes it on; else where this package lies."""
+    """Return the folder of `./lab`, which passes it on; else the one above this package."""
     return Path(os.environ.get(ENV_CHECKOUT) or Path(__file__).parents[2])
 
 
 def hub_config() -> Path:
-    """JupyterHub's configuration file."""
+    """Return the path of JupyterHub's configuration file."""
     return checkout() / "jupyterhub_config.py"
 
 
 def make_notebooks(target: Path, *options: str) -> None:
-    """Make them; the same sources give the same bytes, so that unedited copies are recognised.
+    """Make the notebooks; the same sources give the same bytes, so that edits are recognised.
 
     Raises:
         StartError: a source is not a notebook.

@@ -90,7 +90,7 @@ def configure(c: Any, settings: Settings) -> None:
 
 
 def update_addresses(c: Any, settings: Settings) -> None:
-    """Where people reach the lab, and where the hub listens."""
+    """Set where people reach the lab, and where the hub listens."""
     c.JupyterHub.bind_url = settings.bind_url
     c.JupyterHub.hub_ip = settings.hub_bind
     c.JupyterHub.hub_port = settings.hub_port
@@ -98,7 +98,7 @@ def update_addresses(c: Any, settings: Settings) -> None:
 
 
 def update_domains(c: Any, settings: Settings) -> None:
-    """Per-user domains; over TLS with cookies that no other host of the domain can plant.
+    """Set per-user domains; over TLS with cookies that no other host of the domain can plant.
 
     Without domains such cookies would make things worse: their path is ``/``, so every student's
     server would be sent the hub's.
@@ -110,7 +110,7 @@ def update_domains(c: Any, settings: Settings) -> None:
 
 
 def update_pages(c: Any, settings: Settings) -> None:
-    """Every page of the hub says which lab this is, and of what kind.
+    """Show on every page of the hub which lab this is, and of what kind.
 
     The spawn page need not repeat that the GPUs are simulated.
     """
@@ -126,7 +126,7 @@ def update_pages(c: Any, settings: Settings) -> None:
 
 
 def update_proxy(c: Any, settings: Settings) -> None:
-    """The proxy is a sibling: neither started nor stopped by the hub."""
+    """Use a proxy that the hub neither starts nor stops."""
     c.JupyterHub.proxy_class = "configurable-http-proxy"
     c.ConfigurableHTTPProxy.should_start = False
     c.ConfigurableHTTPProxy.api_url = settings.proxy_api_url
@@ -134,7 +134,7 @@ def update_proxy(c: Any, settings: Settings) -> None:
 
 
 def update_lifetime(c: Any, settings: Settings) -> None:
-    """A hub that stops disturbs no server; what it must remember lies in the state folder."""
+    """Let servers outlive the hub, and keep its files in the state folder."""
     c.JupyterHub.cleanup_servers = False
     c.JupyterHub.cleanup_proxy = False
     c.JupyterHub.db_url = f"sqlite:///{settings.hub_database}"
@@ -145,7 +145,7 @@ def update_lifetime(c: Any, settings: Settings) -> None:
 
 
 def update_authenticator(c: Any, settings: Settings) -> None:
-    """Who may sign in: the lab's own passwords, or any JupyterHub authenticator."""
+    """Set who may sign in: by the lab's own passwords, or any JupyterHub authenticator."""
     check_identity(settings)
     if notice := open_sign_in_notice(settings):
         log.warning(notice)
@@ -172,7 +172,7 @@ def _update_passwords(c: Any, settings: Settings) -> None:
 
 
 def update_groups(c: Any, settings: Settings) -> None:
-    """Each course is a group; an authenticator that manages groups fills them itself.
+    """Make a group of each course, unless the authenticator manages groups.
 
     Who teaches a course is in its group too, to try what the students get.  The role does not come
     of that: see `miglab_pool.course_roles`.
@@ -185,7 +185,7 @@ def update_groups(c: Any, settings: Settings) -> None:
 
 
 def update_service(c: Any, settings: Settings) -> None:
-    """The pool service: external, its pages behind the proxy, people signed in by OAuth."""
+    """Add the pool as an external service, behind the proxy and with OAuth."""
     c.JupyterHub.services = [
         pool_service(settings.pool_origin, lab_secrets.read(settings.service_token)),
         {"name": ROSTER, "api_token": lab_secrets.read(settings.roster_token), "display": False},
@@ -193,7 +193,7 @@ def update_service(c: Any, settings: Settings) -> None:
 
 
 def update_roles(c: Any, settings: Settings) -> None:
-    """The least scopes: a server its own lease, a person the pool's pages, staff the names."""
+    """Give the least scopes: servers their lease, people the pool's pages, staff the names."""
     c.JupyterHub.custom_scopes = CUSTOM_SCOPES
     c.JupyterHub.extra_user_scopes = {SERVICE_SCOPE, f"{LEASE_SCOPE}!user"}
     authentication = settings.authentication
@@ -214,7 +214,7 @@ def update_roles(c: Any, settings: Settings) -> None:
 
 
 def update_spawner(c: Any, settings: Settings) -> None:
-    """What all spawners share: the wait and the defaults; and the pool, of those that have one."""
+    """Set what all spawners share, and the pool for those that have one."""
     c.JupyterHub.spawner_class = SPAWNERS[settings.servers.spawner]
     for spawner in (c.MIGDockerSpawner, c.MIGLocalSpawner):
         spawner.pool_url = settings.pool_url
@@ -236,7 +236,7 @@ def update_spawner(c: Any, settings: Settings) -> None:
 
 
 def _students_environment(settings: Settings) -> dict[str, str]:
-    """What every student's server is told, beside what it holds."""
+    """Return the environment of every student's server, beside its lease."""
     return {
         "MIGLAB_REPORT_S": f"{settings.reclaim.report_s:g}",
         "MIGLAB_GIT_LINKS": " ".join(settings.servers.git_links),
@@ -244,7 +244,7 @@ def _students_environment(settings: Settings) -> dict[str, str]:
 
 
 def update_docker(c: Any, settings: Settings) -> None:
-    """Containers: image, network and limits.
+    """Set image, network and limits of containers.
 
     A stopped container goes.  JupyterHub would keep the token of one that stays, for its next
     start, and its image and limits would be those of its first.
@@ -261,7 +261,7 @@ def update_docker(c: Any, settings: Settings) -> None:
 
 
 def update_local(c: Any, settings: Settings) -> None:
-    """Local processes: a home each below the state folder."""
+    """Set homes and notebooks of local processes."""
     c.MIGLocalSpawner.homes_dir = str(settings.homes)
     c.MIGLocalSpawner.notebooks_dir = str(settings.notebooks)
     c.MIGLocalSpawner.environment = {
@@ -272,13 +272,13 @@ def update_local(c: Any, settings: Settings) -> None:
 
 
 def update_scheduler(c: Any, settings: Settings) -> None:
-    """A scheduler's own package: its spawner's traits, and its routes."""
+    """Let a scheduler's own package add its spawner's traits and its routes."""
     if settings.is_on_slurm:
         plugin("hub", SCHEDULER)(c, settings)
 
 
 def landing_page(settings: Settings) -> Callable[[Any], str]:
-    """JupyterHub's ``default_url``: a function of the request, empty for the hub's own choice.
+    """Return JupyterHub's ``default_url``: a function of the request, empty for its default.
 
     A link that somebody followed before signing in still leads where it says; this is for whoever
     just signs in, or opens the lab's address.
@@ -301,18 +301,18 @@ def landing_page(settings: Settings) -> Callable[[Any], str]:
 
 
 def set_pragmas(connection: Connection, _record: object) -> None:
-    """Set it for a new connection; a listener of SQLAlchemy's connection pool."""
+    """Set SQLite's pragmas for a new connection of SQLAlchemy's pool."""
     for pragma in PRAGMAS:
         connection.execute(f"PRAGMA {pragma}").close()
 
 
 def limit_bodies() -> None:
-    """Limit the servers that this process makes from now on."""
+    """Limit request bodies of the web servers that this process makes from now on."""
     HTTPServer.configure(LimitedServer, max_body_size=STRANGERS_BYTES, body_timeout=STRANGERS_S)
 
 
 def wait_by_a_steady_clock() -> None:
-    """Let no wait of the hub's last longer because the wall clock was set back.
+    """Make tornado wait by the monotonic clock, whatever happens to the wall clock.
 
     JupyterHub 6.1.1 waits until a moment of tornado's clock, which is the wall clock (6.6.1).  A
     server that it looked for when it started, in vain, kept its student out ("pending check") for
@@ -322,16 +322,16 @@ def wait_by_a_steady_clock() -> None:
 
 
 class LimitedServer(HTTPServer):
-    """Reads more of a request only once it knows whose it is."""
+    """A web server that reads long bodies only of signed-in users."""
 
     def start_request(self, server_conn: object, request_conn: Any) -> HTTPMessageDelegate:
-        """Look at the head of each request."""
+        """Wrap each request in a `HeadReader`."""
         delegate = super().start_request(server_conn, request_conn)
         return HeadReader(delegate, self.request_callback, request_conn)
 
 
 class HeadReader(HTTPMessageDelegate):
-    """Passes a request on; lifts the limits of its connection for whom the hub knows."""
+    """Passes a request on, and lifts its limits if the hub knows the user."""
 
     def __init__(self, delegate: HTTPMessageDelegate, app: Any, connection: Any) -> None:
         self._delegate, self._app, self._connection = delegate, app, connection
@@ -342,7 +342,7 @@ class HeadReader(HTTPMessageDelegate):
     async def headers_received(
         self, start_line: RequestStartLine | ResponseStartLine, headers: HTTPHeaders
     ) -> None:
-        """Whose request it is decides what is read of it."""
+        """Set the limits of the body by whether the user is known."""
         is_known = False
         if _is_long(headers):
             is_known = await self._is_known(start_line, headers)
@@ -360,6 +360,6 @@ class HeadReader(HTTPMessageDelegate):
 
 
 def _is_long(headers: HTTPHeaders) -> bool:
-    """Whether a body is, or may be, longer than a stranger's."""
+    """Whether a body is, or may be, longer than the limit for strangers."""
     length = headers.get("Content-Length", "0").partition(",")[0].strip()
     return "Transfer-Encoding" in headers or not length.isdecimal() or int(length) > STRANGERS_BYTES

@@ -53,7 +53,7 @@ GIVE_SCOPE = (
 
 
 def examine(settings: Settings) -> list[HealthFinding]:
-    """Look at everything that lab.toml names; a lab on Slurm adds its own."""
+    """Examine everything that lab.toml names; Slurm adds its own findings."""
     looks = [examine_files, examine_disk, examine_sign_in, examine_hub]
     if not settings.is_on_slurm:
         looks += [examine_gpus, examine_docker, examine_toolkit, examine_pool]
@@ -61,7 +61,7 @@ def examine(settings: Settings) -> list[HealthFinding]:
 
 
 def examine_host(settings: Settings) -> list[HealthFinding]:
-    """What the running service cannot know by itself: files, disk, Docker, the hub's rights.
+    """Examine what the service does not watch itself: files, disk, Docker, the hub's rights.
 
     May take seconds.
     """
@@ -70,7 +70,7 @@ def examine_host(settings: Settings) -> list[HealthFinding]:
 
 
 def examine_lab_toml(file: Path, at_start: bytes) -> HealthFinding:
-    """Whether the lab runs by what lab.toml says now."""
+    """Examine whether lab.toml has changed since the lab started."""
     try:
         now = file.read_bytes()
     except OSError as error:
@@ -82,7 +82,7 @@ def examine_lab_toml(file: Path, at_start: bytes) -> HealthFinding:
 
 
 def examine_files(settings: Settings) -> Iterator[HealthFinding]:
-    """Secrets that others can read, and a state folder that cannot be written."""
+    """Examine the rights of secrets and state folder."""
     if not settings.state.is_dir():
         yield wrong("state", f"{settings.state} does not exist", "start the lab once: ./lab up")
         return
@@ -105,18 +105,18 @@ def _examine_secret(file: Path) -> HealthFinding:
 
 
 def examine_disk(settings: Settings) -> Iterator[HealthFinding]:
-    """Room where ledger, logs and homes lie."""
+    """Examine the free space for ledger, logs and homes."""
     yield from of_disks(read_disks(watched_folders(settings)), LEAST_FREE_GIB * 2**30)
 
 
 def examine_sign_in(settings: Settings) -> Iterator[HealthFinding]:
-    """Who may take slices, where that is everybody who can sign in."""
+    """Report if everybody who can sign in may take slices."""
     if notice := open_sign_in_notice(settings):
         yield fine("sign-in", notice)
 
 
 def examine_hub(settings: Settings) -> Iterator[HealthFinding]:
-    """Where the hub is, and whether the pool and students' servers may do what they have to."""
+    """Examine the hub's address, and the scopes of pool and servers."""
     try:
         token = settings.service_token.read_text().strip()
         with _hub_client(token) as hub:
@@ -143,7 +143,7 @@ def _hub_client(token: str) -> httpx.Client:
 
 
 def _examine_pool_scopes(whoami: dict[str, Any]) -> HealthFinding:
-    """Whether the hub knows the pool service, and lets it do what ends and moves servers."""
+    """Examine whether the pool service has its scopes at the hub."""
     if "scopes" not in whoami:
         observation = f"the hub does not accept the pool service's token: {whoami.get('message')}"
         return wrong("pool's role", observation, USE_SET_UP)
@@ -155,7 +155,7 @@ def _examine_pool_scopes(whoami: dict[str, Any]) -> HealthFinding:
 
 
 def _examine_server_tokens(answer: dict[str, Any]) -> HealthFinding:
-    """Whether servers' tokens have what the pool asks of them."""
+    """Examine whether the servers' tokens have the lease scope."""
     if "lacking" not in answer:
         return wrong("servers' tokens", f"unknown: {answer.get('message')}", USE_SET_UP)
     lacking: list[str] = answer["lacking"]
@@ -169,7 +169,7 @@ def _examine_server_tokens(answer: dict[str, Any]) -> HealthFinding:
 
 
 def examine_gpus(settings: Settings) -> Iterator[HealthFinding]:
-    """Driver, the listed GPUs, their MIG mode and health, and the right to change slices."""
+    """Examine driver, listed GPUs, MIG mode, health, and the right to change slices."""
     try:
         driver = open_watched(
             simulated_state=settings.simulated_state,
@@ -191,44 +191,44 @@ def examine_gpus(settings: Settings) -> Iterator[HealthFinding]:
         driver.close()
     for gpu in examined:
         yield from gpu.findings
-    if any(gpu.may_be_cut for gpu in examined) and not settings.gpus.simulated:
+    if any(gpu.may_have_slices for gpu in examined) and not settings.gpus.simulated:
         yield examine_mig_rights()
 
 
 @dataclass(frozen=True)
 class ExaminedGpu:
-    """A GPU as doctor saw it.
+    """Doctor's findings on a GPU.
 
     Attributes:
         findings: of its health.
-        may_be_cut: whether slices are created on it; one that does not say so may be such.
+        may_have_slices: whether slices are created on it; one that does not say so may be such.
     """
 
     findings: list[HealthFinding]
-    may_be_cut: bool = True
+    may_have_slices: bool = True
 
 
 def _examine_gpu(driver: WatchedDriver, gpus: Gpus, uuid: str) -> ExaminedGpu:
-    """Ask a GPU once; one that hangs is not waited for a second time.
+    """Examine a GPU with one call each; a hanging GPU is not asked twice.
 
     Raises:
         DriverMissing: there is no driver.
     """
-    may_be_cut = True
+    may_have_slices = True
     try:
         info = driver.info(uuid)
-        may_be_cut = info.mig is True or (info.mig is None and bool(info.geometry.profiles))
+        may_have_slices = info.mig is True or (info.mig is None and bool(info.geometry.profiles))
         is_whole = gpus.wants_whole(uuid, info.index)
         findings = list(gpu_findings(info, driver.health(uuid), is_whole=is_whole))
     except DriverMissing:
         raise
     except GpuError as error:
-        findings = [wrong(f"GPU {uuid}", *_trouble(error))]  # it has said no index
-    return ExaminedGpu(findings, may_be_cut)
+        findings = [wrong(f"GPU {uuid}", *_explain_gpu_error(error))]  # it has said no index
+    return ExaminedGpu(findings, may_have_slices)
 
 
-def _trouble(error: GpuError) -> tuple[str, str]:
-    """Why a GPU could not be read, and what to do about it."""
+def _explain_gpu_error(error: GpuError) -> tuple[str, str]:
+    """Return why a GPU could not be read, and what to do about it."""
     if isinstance(error, GpuHung):
         advice = "drain it; if it does not come back, reset it or reboot the host"
         return f"unknown: {error}", advice
@@ -240,7 +240,7 @@ def _trouble(error: GpuError) -> tuple[str, str]:
 
 
 def examine_pool(settings: Settings) -> Iterator[HealthFinding]:
-    """The running pool service: its GPUs, what is quarantined or foreign, and its invariants."""
+    """Examine the running pool: GPUs, quarantined and foreign slices, invariants."""
     try:
         with PoolApi(settings.pool_url, settings.pool_secret.read_text().strip()) as api:
             snapshot = PoolSnapshot.model_validate(api.call("GET", "/pool"))

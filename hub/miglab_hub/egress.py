@@ -37,7 +37,7 @@ for where in sys.argv[1:]:
 
 
 def firewall_rules(subnets: Sequence[str], ports: Iterable[int]) -> list[str]:
-    """The iptables commands that leave containers the internet, and of this host the given ports.
+    """Return iptables commands that allow containers the internet and these host ports.
 
     Args:
         subnets: of the students' networks.
@@ -66,7 +66,7 @@ def firewall_rules(subnets: Sequence[str], ports: Iterable[int]) -> list[str]:
 
 
 def reached_addresses(printed: str) -> list[str]:
-    """The addresses that `PROBE` reached, of what it printed."""
+    """Return the addresses that `PROBE` reached, from its output."""
     lines = (line.split() for line in printed.splitlines())
     return [fields[0] for fields in lines if len(fields) == 2 and fields[1] == "reached"]
 
@@ -116,7 +116,7 @@ def _firewall_advice(subnets: list[str], ports: tuple[int, int]) -> str:
 
 
 def _run_probe(api: Any, settings: Settings, network: str, targets: list[str]) -> str:
-    """What the probe prints in a container of the students' image.
+    """Run the probe in a container of the students' image; return its output.
 
     Raises:
         DockerException: it could not be run.
@@ -139,7 +139,7 @@ def _run_probe(api: Any, settings: Settings, network: str, targets: list[str]) -
 
 @contextmanager
 def _students_network(api: Any, settings: Settings) -> Iterator[str]:
-    """The students' network; where each server has its own, one like those, removed at the end."""
+    """Yield the students' network, or a temporary one like a server's own."""
     shared = settings.network
     if api.networks(names=[f"^{shared}$"]):
         yield shared

@@ -51,7 +51,7 @@ class Toolkit:
 
     @classmethod
     def of(cls, output: str) -> Self:
-        """From what `TRIAL` prints.
+        """Parse the output of `TRIAL`.
 
         Raises:
             tomllib.TOMLDecodeError: the settings are no TOML.
@@ -61,7 +61,7 @@ class Toolkit:
 
 
 def examine_docker(settings: Settings) -> Iterator[HealthFinding]:
-    """Engine, image and the engine's own settings, if students are containers."""
+    """Examine engine, image and the engine's settings, if servers are containers."""
     if settings.servers.spawner != "docker":
         yield fine("Docker", "not used: students' servers are local processes without isolation")
         return
@@ -75,19 +75,19 @@ def examine_docker(settings: Settings) -> Iterator[HealthFinding]:
     with closing(client):
         try:
             version = str(client.version()["Version"])
-            yield of_engine(version)
-            yield _image(client, settings.servers.image)
-            yield from _processes(client)
+            yield examine_engine(version)
+            yield _examine_image(client, settings.servers.image)
+            yield from _examine_processes(client)
             if settings.servers.disk_gib:
-                yield disk_limit(client.info())
+                yield examine_disk_limit(client.info())
             if not settings.gpus.simulated:
-                yield from of_engine_settings(version, client.info())
+                yield from examine_engine_settings(version, client.info())
         except _ERRORS as error:
             yield wrong("Docker", f"unknown: {error}", "see the engine's log")
 
 
-def of_engine(version: str) -> HealthFinding:
-    """Whether an engine of this version was ever tried with the lab."""
+def examine_engine(version: str) -> HealthFinding:
+    """Examine whether this version of the engine was tested with the lab."""
     oldest, first_untried = TESTED_ENGINES
     number = parse_version(version)
     remedy = (
@@ -98,8 +98,8 @@ def of_engine(version: str) -> HealthFinding:
     return fine_or_wrong("Docker", is_tested, f"engine {version}{doubt}", remedy)
 
 
-def of_engine_settings(version: str, info: dict[str, Any]) -> Iterator[HealthFinding]:
-    """What in daemon.json takes real GPUs away, at once or weeks later."""
+def examine_engine_settings(version: str, info: dict[str, Any]) -> Iterator[HealthFinding]:
+    """Examine settings in daemon.json that break access to real GPUs, at once or later."""
     number = parse_version(version)
     if number is not None and number >= HOOK_HAS_A_NAME and info.get("CDISpecDirs"):
         state = (
@@ -120,7 +120,7 @@ def of_engine_settings(version: str, info: dict[str, Any]) -> Iterator[HealthFin
         yield wrong("runtime", state, "remove default-runtime from daemon.json; restart the engine")
 
 
-def _image(client: Any, image: str) -> HealthFinding:
+def _examine_image(client: Any, image: str) -> HealthFinding:
     try:
         client.inspect_image(image)
     except docker.errors.ImageNotFound:
@@ -128,8 +128,8 @@ def _image(client: Any, image: str) -> HealthFinding:
     return fine("image", image)
 
 
-def _processes(client: Any) -> Iterator[HealthFinding]:
-    """Whether a container's processes can be seen; where none runs nothing is said."""
+def _examine_processes(client: Any) -> Iterator[HealthFinding]:
+    """Examine whether a container's processes are visible; no finding without a container."""
     for running in client.containers(filters={"status": "running"}, limit=1):
         if not processes_of(f"container:{running['Id']}"):
             state = "the processes of containers cannot be seen: what an engine forgets runs on"
@@ -137,8 +137,8 @@ def _processes(client: Any) -> Iterator[HealthFinding]:
             yield wrong("processes", state, remedy)
 
 
-def disk_limit(info: dict[str, Any]) -> HealthFinding:
-    """Whether an engine can limit what a container writes, by what it says of itself."""
+def examine_disk_limit(info: dict[str, Any]) -> HealthFinding:
+    """Examine whether the engine can limit what a container writes."""
     driver = str(info.get("Driver"))
     backing = dict(info.get("DriverStatus") or ()).get("Backing Filesystem", "")
     if driver == "zfs" or (driver, backing) == ("overlay2", "xfs"):
@@ -149,7 +149,7 @@ def disk_limit(info: dict[str, Any]) -> HealthFinding:
 
 
 def examine_toolkit(settings: Settings) -> Iterator[HealthFinding]:
-    """NVIDIA's toolkit, by a container of a second; nothing where no container gets a real GPU."""
+    """Examine NVIDIA's toolkit with a short container, if containers get real GPUs."""
     if settings.servers.spawner != "docker" or settings.gpus.simulated:
         return
     try:
@@ -158,11 +158,11 @@ def examine_toolkit(settings: Settings) -> Iterator[HealthFinding]:
         )
         with closing(client):
             output = run_trial(client, settings.servers.image)
-        yield from of_toolkit(Toolkit.of(output))
+        yield from examine_toolkit_facts(Toolkit.of(output))
     except tomllib.TOMLDecodeError as error:
         yield wrong("toolkit", f"{TOOLKIT_SETTINGS}: {error}", "correct it, or remove it")
     except docker.errors.APIError as error:
-        yield refused(str(error.explanation))
+        yield explain_hook_refusal(str(error.explanation))
     except _ERRORS as error:
         yield wrong("toolkit", f"unknown: {error}", "see the engine's log")
 
@@ -209,8 +209,8 @@ def run_trial(
             client.remove_container(trial["Id"], force=True, v=True)
 
 
-def refused(explanation: str) -> HealthFinding:
-    """Why the engine does not start a container through the hook."""
+def explain_hook_refusal(explanation: str) -> HealthFinding:
+    """Return the finding for a container that the engine does not start through the hook."""
     if "could not select device driver" in explanation:
         state = f"the engine did not find {TOOLKIT_HOOK} when it started"
         return wrong("toolkit", state, "install nvidia-container-toolkit, then restart dockerd")
@@ -218,8 +218,8 @@ def refused(explanation: str) -> HealthFinding:
     return wrong("toolkit", state, SEE_GUIDE)
 
 
-def of_toolkit(toolkit: Toolkit) -> Iterator[HealthFinding]:
-    """Whether it was tried with the lab, and hands over what Docker asks it for."""
+def examine_toolkit_facts(toolkit: Toolkit) -> Iterator[HealthFinding]:
+    """Examine the toolkit's version, and whether it honours Docker's requests."""
     oldest, first_untried = TESTED_TOOLKITS
     tried = f"from {_as_text(oldest)} on and before {_as_text(first_untried)}"
     if toolkit.version is None:
@@ -230,10 +230,10 @@ def of_toolkit(toolkit: Toolkit) -> Iterator[HealthFinding]:
         doubt = "" if is_tested else ", which the lab has not been tried with"
         state = f"NVIDIA container toolkit {_as_text(toolkit.version)}{doubt}"
         yield fine_or_wrong("toolkit", is_tested, state, f"install one {tried}; {SEE_GUIDE}")
-    yield from _of_toolkit_settings(toolkit.settings)
+    yield from _examine_toolkit_settings(toolkit.settings)
 
 
-def _of_toolkit_settings(settings: dict[str, Any]) -> Iterator[HealthFinding]:
+def _examine_toolkit_settings(settings: dict[str, Any]) -> Iterator[HealthFinding]:
     if settings.get(BY_VARIABLE, True) is not True:
         state = f"{BY_VARIABLE} is not true: no server gets a GPU, since Docker asks that way"
         yield wrong("toolkit", state, f"remove that line from {TOOLKIT_SETTINGS}")

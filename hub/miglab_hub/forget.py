@@ -38,7 +38,7 @@ _VOLUME_SAFE = frozenset(string.ascii_lowercase + string.digits)
 
 @dataclass(frozen=True)
 class ForgetResult:
-    """What was done.
+    """The result of forgetting a person.
 
     Attributes:
         pseudonym: what stands for the person now.
@@ -53,19 +53,19 @@ class ForgetResult:
     mentions: tuple[str, ...]
 
 
-def tell(settings: Settings, user: str) -> dict[str, Any]:
-    """All that is kept of a person, for the person to read.
+def collect_records(settings: Settings, user: str) -> dict[str, Any]:
+    """Return all that is kept of a person, for the person to read.
 
     Raises:
         StartError: the ledger cannot be read.
     """
-    with _ledgers(settings, user) as files, _hub(settings) as hub:
+    with _ledgers(settings, user) as files, _hub_session(settings) as hub:
         account = orm.User.find(hub, user) if hub else None
         return {
             "user": user,
             "lab": settings.lab_id,
             "told_at": datetime.now(UTC).isoformat(timespec="seconds"),
-            "hub": _account(account) if account else None,
+            "hub": _account_record(account) if account else None,
             **{
                 file.stem: people.personal_rows(connection, user)
                 for file, connection in files.items()
@@ -96,7 +96,7 @@ def forget(settings: Settings, user: str, *, keep_home: bool = False) -> ForgetR
     """
     pseudonym = f"forgotten-{secrets.token_hex(4)}"
     changed: dict[str, int] = {}
-    with _ledgers(settings, user) as files, _hub(settings) as hub:
+    with _ledgers(settings, user) as files, _hub_session(settings) as hub:
         _refuse_holder(files.get(settings.ledger), hub, user)
         home = "" if keep_home else _remove_home(settings, hub, user)
         if hub and (account := orm.User.find(hub, user)):
@@ -130,7 +130,7 @@ def write_export(records: dict[str, Any], target: Path) -> None:
 
 @contextmanager
 def _ledgers(settings: Settings, user: str) -> Iterator[dict[Path, sqlite3.Connection]]:
-    """The ledger, and the archive of one that had any, as far as they are there."""
+    """Open the ledger and its archive, as far as they exist."""
     try:
         if check_file(settings.ledger) not in (None, VERSION):
             raise StartError(OLD_LEDGER)
@@ -153,8 +153,8 @@ def _ledgers(settings: Settings, user: str) -> Iterator[dict[Path, sqlite3.Conne
 
 
 @contextmanager
-def _hub(settings: Settings) -> Iterator[Any]:
-    """A session with the hub's database; None if there is none."""
+def _hub_session(settings: Settings) -> Iterator[Any]:
+    """Yield a session with the hub's database; None if there is none."""
     if not settings.hub_database.exists():
         yield None
         return
@@ -167,7 +167,7 @@ def _hub(settings: Settings) -> Iterator[Any]:
         session.get_bind().dispose()
 
 
-def _account(user: Any) -> dict[str, Any]:
+def _account_record(user: Any) -> dict[str, Any]:
     servers, tokens = user.orm_spawners.values(), user.api_tokens
     return {
         **_columns_of(user, "name", "admin", "created", "last_activity"),
@@ -197,14 +197,14 @@ def _refuse_holder(ledger: sqlite3.Connection | None, hub: Any, user: str) -> No
 
 
 def _vacuum(file: Path) -> None:
-    """Leave nothing of what was there in free pages or in a log beside the file."""
+    """Rewrite a database, so that free pages and logs keep no deleted rows."""
     with closing(sqlite3.connect(file)) as connection:
         connection.execute("VACUUM")
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
 def _mentions(settings: Settings, user: str) -> Iterator[str]:
-    """Where the operator's own files name the person."""
+    """Yield where lab.toml and rosters still name the person."""
     people_of = {f"course {name}": course.people for name, course in settings.courses.items()}
     people_of["authentication.admins"] = settings.authentication.admins
     people_of["authentication.instructors"] = settings.authentication.instructors
@@ -213,7 +213,7 @@ def _mentions(settings: Settings, user: str) -> Iterator[str]:
 
 @contextmanager
 def _home_names(settings: Settings) -> Iterator[HomeNames]:
-    """Whose home is whose; where nobody can tell, nothing goes on."""
+    """Yield the names of homes; stop if they cannot be read."""
     try:
         yield HomeNames(settings.home_names)
     except HomeNamesDamaged as error:
@@ -221,7 +221,7 @@ def _home_names(settings: Settings) -> Iterator[HomeNames]:
 
 
 def _home_name(names: HomeNames, hub: Any, user: str) -> str:
-    """What the home of a person is called; empty if none can be said to be theirs.
+    """Return the name of a person's home; empty if none is certainly theirs.
 
     The plain name is a home's that was begun before names were kept, or a deleted account's.  It is
     not this person's if it is kept for an account that the hub has: that one was renamed since.
@@ -234,14 +234,14 @@ def _home_name(names: HomeNames, hub: Any, user: str) -> str:
 
 
 def _has_no_account(hub: Any, user_id: str) -> bool:
-    """Whether the hub has no account of this id; without its database nobody can tell."""
+    """Whether the hub has no account of this id; False if its database is missing."""
     if hub is None:
         return False
     return all(user_id_of(hub, number) != user_id for (number,) in hub.query(orm.User.id))
 
 
 def _home_record(settings: Settings, hub: Any, user: str) -> dict[str, Any]:
-    """Where a person's files lie, and for which user id the home's name is kept."""
+    """Return where a person's files lie, and which user id owns the home's name."""
     if settings.servers.spawner == "slurm":
         return {"where": "on the cluster: the site's"}
     with _home_names(settings) as names:
@@ -257,7 +257,7 @@ def _home_record(settings: Settings, hub: Any, user: str) -> dict[str, Any]:
 
 
 def _remove_home(settings: Settings, hub: Any, user: str) -> str:
-    """Remove them, which a site on Slurm does itself; where they were."""
+    """Remove the person's files and return where they were; sites on Slurm do that themselves."""
     if settings.servers.spawner == "slurm":
         return ""
     with _home_names(settings) as names:
@@ -273,7 +273,7 @@ def _remove_home(settings: Settings, hub: Any, user: str) -> str:
 
 
 def home_volume(settings: Settings, name: str) -> str:
-    """The volume of a home of this name, as DockerSpawner calls it."""
+    """Return the volume of a home of this name, as DockerSpawner names it."""
     return f"{settings.lab_id}-home-{escape(name, _VOLUME_SAFE, escape_char='-').lower()}"
 
 
@@ -288,7 +288,7 @@ def _remove_folder(folder: Path) -> str:
 
 
 def _check_engine(settings: Settings, engine: str) -> None:
-    """On another engine than the lab's a home is not found, or is another lab's of this name."""
+    """Refuse another engine than the lab's, on which a volume may be another lab's."""
     lab_engine = ""
     if settings.ledger.exists():
         with closing(sqlite3.connect(settings.ledger)) as ledger:

@@ -45,12 +45,12 @@ def make_token(file: Path) -> None:
 
 
 def read(file: Path) -> str:
-    """The secret in a file."""
+    """Return the secret in a file."""
     return file.read_text(encoding="utf-8").strip()
 
 
 def read_passwords(settings: Settings) -> Passwords:
-    """The passwords of the embedded default.
+    """Return the passwords of the embedded default.
 
     Raises:
         StartError: the file does not say them.
@@ -66,14 +66,14 @@ def read_passwords(settings: Settings) -> Passwords:
 
 
 def _passwords() -> str:
-    """The students' is one to read aloud: 58 bits."""
+    """Return new passwords; the students' can be read aloud and has 58 bits."""
     groups = ("".join(secrets.choice(ALPHABET) for _ in range(GROUP_LENGTH)) for _ in range(GROUPS))
     staff = f"instructor {secrets.token_hex(16)}\nadmin {secrets.token_hex(16)}\n"
     return f"student {'-'.join(groups)}\n{staff}"
 
 
 def _make_once(file: Path, text: Callable[[], str]) -> None:
-    """Write a file of ours alone, whole or not at all, unless it is there."""
+    """Write a private file atomically, unless it exists."""
     if file.exists():
         return
     unfinished = file.with_name(f"{file.name}.new")

@@ -24,7 +24,7 @@ LEARNER = f"{MEMBERSHIP}#Learner"
 
 
 def course_of(claims: Mapping[str, Any], courses: Mapping[str, str]) -> str:
-    """The course's group; "" if the launch names no course of the lab.
+    """Return the course's group; empty if the launch names no course of the lab.
 
     Args:
         claims: the launch's.
@@ -42,7 +42,7 @@ def course_of(claims: Mapping[str, Any], courses: Mapping[str, str]) -> str:
 def groups_after(
     before: set[str], claims: Mapping[str, Any], courses: Mapping[str, str]
 ) -> set[str]:
-    """The person's groups after a launch: it speaks for its own course alone."""
+    """Return the person's groups after a launch, which changes its own course alone."""
     course = course_of(claims, courses)
     if not course:
         return before
@@ -74,7 +74,7 @@ class CourseLTIAuthenticator(LTI13Authenticator):  # type: ignore[misc]  # base 
         return True
 
     async def authenticate(self, handler: Any, data: dict[str, Any] | None = None) -> Any:
-        """The person of a launch, with the groups that it gives."""
+        """Return the person of a launch, with their groups."""
         account = await super().authenticate(handler, data)
         user = handler.find_user(self.normalize_username(account["name"]))
         before = {group.name for group in user.groups} if user else set()

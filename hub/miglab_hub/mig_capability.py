@@ -18,7 +18,7 @@ _MINOR = re.compile(r"^DeviceFileMinor:\s*(\d+)$", re.MULTILINE)
 
 
 def missing_rights(capability: Path = CAPABILITY, nodes: Path = NODES) -> str:
-    """Why what the driver wants opened cannot be; empty if it can.
+    """Return why the files that MIG needs cannot be opened; empty if they can.
 
     Args:
         capability: the driver's file about the right to configure.

@@ -9,7 +9,7 @@ ON_HOST = f"nvidia-modprobe -f {CAPABILITY}"
 
 
 def examine_mig_rights(capability: Path = CAPABILITY, nodes: Path = NODES) -> HealthFinding:
-    """Open what the driver wants opened, as NVML does when it creates a slice.
+    """Examine the right to create slices, by opening the same files as NVML.
 
     Args:
         capability: the driver's file about the right to configure.

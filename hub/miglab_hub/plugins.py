@@ -20,12 +20,12 @@ from typing import Any
 
 @cache  # looking through all that is installed takes as long as all else of reading lab.toml
 def plugin(group: str, name: str) -> Any:
-    """What a package adds to a group under a name; None where none is installed."""
+    """Return what a package adds to a group under a name; None if none is installed."""
     for point in entry_points(group=f"miglab.{group}", name=name):
         return point.load()
     return None
 
 
 def plugins(group: str) -> list[Any]:
-    """All that packages add to a group."""
+    """Return all that packages add to a group."""
     return [point.load() for point in entry_points(group=f"miglab.{group}")]

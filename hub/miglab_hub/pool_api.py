@@ -49,7 +49,7 @@ class PoolApi:
         self._client.close()
 
     def call(self, method: str, path: str, body: Any = None, **query: Any) -> Any:
-        """One call; returns what was answered.  What is None or empty in the query is left out.
+        """Call the pool and return its answer; None and empty query values are left out.
 
         Raises:
             SilentError: the service does not answer.
@@ -63,7 +63,7 @@ class PoolApi:
         return self._parse_answer(answer)
 
     def events(self, path: str) -> Iterator[Any]:
-        """What a stream of server-sent events tells, one after the other.
+        """Yield the data of a stream of server-sent events.
 
         Raises:
             SilentError: the service does not answer, or ended the stream.
@@ -100,7 +100,7 @@ class PoolApi:
 
 
 def connect(config: Path | None, url: str | None = None, token_file: Path | None = None) -> PoolApi:
-    """The pool that the options and lab.toml name.
+    """Return a client of the pool that the options and lab.toml name.
 
     Args:
         config: lab.toml; None for the one the environment names, else the one here.

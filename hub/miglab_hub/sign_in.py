@@ -52,7 +52,7 @@ def check_identity(settings: Settings) -> None:
 
 
 def _import_authenticator(name: str) -> Any:
-    """The class of an authenticator, as JupyterHub finds it: by entry point or import path.
+    """Import an authenticator's class as JupyterHub does: by entry point or path.
 
     Raises:
         ImportError: there is none of that name.
@@ -77,7 +77,7 @@ def _accepts_anybody(authenticator: Any) -> bool:
 
 
 def open_sign_in_notice(settings: Settings) -> str:
-    """Who may take slices without being in a course, as a sentence; empty if nobody may."""
+    """Return a sentence on who may take slices outside a course; empty if nobody may."""
     authentication, course = settings.authentication, settings.servers.default_course
     traits = {"allow_all": authentication.class_ == LETS_ALL_IN}
     for class_traits in authentication.config.values():

@@ -8,7 +8,7 @@ import pytest_asyncio
 from tests.browser.people import SCREENSHOTS
 from tests.unit.pool.http.big import WAITING, BigPool, Idlers
 
-from miglab_pool.http.pages.gpu_drawing import WORDS
+from miglab_pool.http.pages.gpu_drawing import MARK_WORDS
 
 from .served import MARKS, Open, ServedPages, is_cut_off, problems
 
@@ -55,13 +55,13 @@ async def test_every_state_is_drawn_with_its_word(open_page: Open) -> None:
     """All the words of the legend stand in the drawing, and no two look the same."""
     page = await open_page()
     states = await page.locator(".cell .state").all_inner_texts()
-    assert set(states) == set(WORDS.values())
+    assert set(states) == set(MARK_WORDS.values())
     looks = await page.evaluate(
         "[...document.querySelectorAll('.legend .swatch')].map((item) => {"
         "const look = getComputedStyle(item);"
         "return [look.background, look.border].join()})"
     )
-    assert len(set(looks)) == len(WORDS)
+    assert len(set(looks)) == len(MARK_WORDS)
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

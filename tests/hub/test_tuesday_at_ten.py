@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from tests.students import asking
-from tests.unit.labkit.test_grading import honest_evidence
+from tests.unit.labkit_grading.test_grading import honest_evidence
 
 import labkit
 from labkit.evidence import evidence as store

@@ -12,7 +12,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from tests.unit.labkit.test_grading import SOURCE, honest_evidence
+from tests.unit.labkit_grading.test_grading import SOURCE, honest_evidence
 
 import labkit
 from labkit.evidence import evidence as store

@@ -51,14 +51,14 @@ Config = Annotated[Path | None, typer.Option(help="The settings file.", envvar=E
 
 
 class Commands(TyperGroup):
-    """The commands by name; a tool is imported when it runs or its help is asked for."""
+    """The commands by name; a command's module is imported when it runs or shows its help."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """The lab's own commands, then what is added to them."""
+        """Return the names of the lab's own commands, then of added ones."""
         return list(_modules())
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command of that name; None if there is none."""
+        """Return the command of that name; None if there is none."""
         module = _modules().get(cmd_name, OWN_APP)
         if module == OWN_APP:
             return super().get_command(ctx, cmd_name)
@@ -213,16 +213,24 @@ def prove(
 
     Exit status 0: no line failed; 1: a line failed; 2: the proof could not run.
     """
-    from miglab_hub.prove.command import end_in_order, proof_file, show, tell_end
+    from miglab_hub.prove.command import (
+        print_line_answer,
+        print_summary,
+        proof_file,
+        undo_on_sigterm,
+    )
     from miglab_hub.prove.report import write_report
     from miglab_hub.prove.session import Options, prove_lab, prove_simulated
 
     options = Options(is_quick=quick, is_read_only=read_only, runs_programs=program)
-    end_in_order()
-    proof = prove_simulated(options, show) if simulated else prove_lab(load(config), options, show)
+    undo_on_sigterm()
+    if simulated:
+        proof = prove_simulated(options, print_line_answer)
+    else:
+        proof = prove_lab(load(config), options, print_line_answer)
     file = proof_file(out)
     write_report(proof.report, file, proof.gpus, proof.names)
-    if status := tell_end(proof.report, file):
+    if status := print_summary(proof.report, file):
         raise typer.Exit(status)
 
 
@@ -298,7 +306,7 @@ def forget(
 
     settings = load(config, running=False)
     with lab_at_rest(settings):
-        records = forgetting.tell(settings, user)
+        records = forgetting.collect_records(settings, user)
         forgetting.write_export(records, export)
         print(f"everything that is kept of {user} has been written to {export}")
         if not forgetting.has_records(records):

@@ -168,22 +168,22 @@ class Production:
 
     @property
     def project(self) -> str:
-        """What compose calls the lab's volumes and networks after."""
+        """Return compose's project name, which prefixes volumes and networks."""
         return self.env["COMPOSE_PROJECT_NAME"]
 
     @property
     def new_image(self) -> str:
-        """The image that an upgrade takes over."""
+        """Return the image that an upgrade switches to."""
         return self.env["MIGLAB_IMAGE"]
 
     @property
     def image_in_use(self) -> str:
-        """The image that the containers run on."""
+        """Return the image that the containers run on."""
         return f"{self.project}-in-use"
 
     @property
     def home_prefix(self) -> str:
-        """How the names of the students' volumes begin."""
+        """Return the prefix of the names of students' volumes."""
         return f"{load(self.folder / 'lab.toml', running=False).lab_id}-home-"
 
     def restart(self, parts: Iterable[str] = PARTS) -> None:
@@ -298,7 +298,7 @@ class Production:
     # Steps of these.
 
     def _prepare_image(self) -> bool:
-        """Check lab.toml with the image in use; whether it has just become that."""
+        """Check lab.toml with the image in use; return whether this call has tagged it."""
         is_first = not _image_id(self.image_in_use)
         self._check_settings(self.new_image if is_first else self.image_in_use)
         if is_first:
@@ -373,7 +373,7 @@ class Production:
 
 
 def production(folder: Path) -> Production:
-    """The lab of a folder.
+    """Return the lab of a folder.
 
     Raises:
         StartError: it is none that `init` made, or was moved.
@@ -406,7 +406,7 @@ def _compose_program() -> tuple[str, ...]:
 
 
 def _wait_until_healthy(container: str) -> None:
-    """Wait until it is healthy.
+    """Wait until a container is healthy.
 
     Raises:
         StartError: it ends, or does not become healthy; the message has the end of its log.
@@ -431,7 +431,7 @@ def _run_options(name: str) -> tuple[str, ...]:
 
 
 def _image_id(name: str) -> str:
-    """The id of an image; empty if there is none."""
+    """Return the id of an image; empty if there is none."""
     exact = name if ":" in name.rpartition("/")[2] else f"{name}:latest"
     return _docker("images", "--quiet", "--no-trunc", exact).strip()
 
@@ -441,7 +441,7 @@ def _docker(*arguments: str, also: int = 0, **options: Any) -> str:
 
 
 def _run(*command: str, also: int = 0, **options: Any) -> str:
-    """What a program prints; ``also`` is an exit status as good as 0.
+    """Return what a program prints; ``also`` is an exit status accepted beside 0.
 
     Raises:
         StartError: it is not installed, or fails; with what it said.

@@ -63,7 +63,7 @@ def _describe_change(change: "GroupChange", *, dry_run: bool) -> str:
 
 @dataclass(frozen=True)
 class GroupChange:
-    """What is to be changed in one course's group.
+    """The changes to one course's group.
 
     Attributes:
         course: its name, and the group's.
@@ -77,7 +77,7 @@ class GroupChange:
 
 
 def group_changes(settings: Settings, members: Mapping[str, tuple[str, ...]]) -> list[GroupChange]:
-    """What the rosters ask for, course by course; pure.
+    """Return the changes that the rosters require, by course.  Pure.
 
     Args:
         settings: lab.toml with its rosters.
@@ -108,7 +108,7 @@ def group_changes(settings: Settings, members: Mapping[str, tuple[str, ...]]) ->
 
 
 def unread_columns(settings: Settings) -> Iterator[str]:
-    """The columns of each roster that nobody reads, in words: one of them may be meant for `role`.
+    """Yield a sentence on unread columns of each roster; one may be a misspelt `role`.
 
     Raises:
         RosterError: a roster cannot be read any more.
@@ -132,12 +132,12 @@ class HubGroups(PoolApi):
         super().__init__(settings.hub_api_url.removesuffix("/api"), token)
 
     def members(self, courses: Iterator[str]) -> dict[str, tuple[str, ...]]:
-        """Who is in each of these groups; a group that does not exist yet has nobody."""
+        """Return the members of each group; none for a group that does not exist."""
         groups = {name: self._call_unless(404, "GET", _path(name)) for name in courses}
         return {name: tuple(group["users"]) if group else () for name, group in groups.items()}
 
     def apply(self, change: GroupChange) -> None:
-        """Make one change; whoever has no account yet gets one.  It may be made again."""
+        """Make one change, and accounts that are missing.  Idempotent."""
         if change.joins:
             self._call_unless(409, "POST", "/users", {"usernames": list(change.joins)})
             self.call("POST", f"{_path(change.course)}/users", {"users": list(change.joins)})
@@ -145,7 +145,7 @@ class HubGroups(PoolApi):
             self.call("DELETE", f"{_path(change.course)}/users", {"users": list(change.leaves)})
 
     def _call_unless(self, status: int, *request: Any) -> Any:
-        """One call; None where it is refused so."""
+        """Return the answer of a call; None if it is refused with this status."""
         try:
             return self.call(*request)
         except RefusedError as refused:

@@ -20,7 +20,7 @@ DEFAULT_STATE = Path(".lab/gpus")
 
 
 class SimCommands(TyperGroup):
-    """What a command cannot do is one message and status 2."""
+    """Commands whose errors become one message and exit status 2."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""

@@ -76,7 +76,7 @@ def _wait_for_pool(pool: pool_api.PoolApi) -> None:
 
 
 def forget_dead_processes(settings: Settings) -> None:
-    """Take from the simulated GPUs what a run that was killed has left on them."""
+    """Remove processes that a killed run has left on the simulated GPUs."""
     assert settings.simulated_state is not None
     machine = SimulatedMachine(settings.simulated_state)
     for process in [process for gpu in machine.state().gpus for process in gpu.processes]:
@@ -85,7 +85,7 @@ def forget_dead_processes(settings: Settings) -> None:
 
 
 async def simulate_student(hub: httpx.AsyncClient, student: SimulatedStudent) -> None:
-    """One student: arrives, asks, waits, stays, leaves, and comes back."""
+    """Simulate one student, who arrives, waits, stays, leaves, and comes back."""
     await asyncio.sleep(student.arrives_s)
     while True:
         try:
@@ -97,7 +97,7 @@ async def simulate_student(hub: httpx.AsyncClient, student: SimulatedStudent) ->
 
 
 async def _visit(hub: httpx.AsyncClient, student: SimulatedStudent) -> None:
-    """From asking for a server to its end, whoever ends it."""
+    """Start a server, and delete it after the student's stay, if it still runs."""
     path = f"users/{quote(student.name, safe='')}"
     choice = {"shape": student.shape, "course": student.course}
     answer = await hub.post(f"{path}/server", json=choice)
@@ -135,18 +135,18 @@ def reserve(settings: Settings, pool: pool_api.PoolApi) -> None:
 
 
 def next_class(now: dt.datetime) -> dt.datetime:
-    """The next full quarter of an hour but one, whatever the clock says."""
+    """Return the next full quarter of an hour but one."""
     quarter = now.replace(minute=now.minute // 15 * 15, second=0, microsecond=0)
     return quarter + dt.timedelta(minutes=30)
 
 
 def class_ends(starts: dt.datetime) -> dt.datetime:
-    """A class later, or the last minute of its day: a reservation ends on the day it begins."""
+    """Return the end of the class, at most the last minute of its day."""
     return min(starts + CLASS, starts.replace(hour=23, minute=59))
 
 
 async def partition(pool: pool_api.PoolApi) -> None:
-    """While the class is at work, partition a GPU anew."""
+    """Repartition a GPU while the class is at work."""
     await asyncio.sleep(PARTITION_AFTER_S)
     body = {"text": LAYOUT, "file": "demo.yaml", "reason": "bigger slices for the afternoon"}
     layout = await asyncio.to_thread(pool.call, "GET", "/layout")
@@ -155,7 +155,7 @@ async def partition(pool: pool_api.PoolApi) -> None:
 
 
 def _try_call(pool: pool_api.PoolApi, method: str, path: str, body: Mapping[str, object]) -> None:
-    """Ask for what a lab.toml that somebody changed may make impossible."""
+    """Call the pool, and only log a refusal, since lab.toml may have been edited."""
     try:
         pool.call(method, path, body)
     except (RefusedError, SilentError) as error:

@@ -27,7 +27,7 @@ SERVICE = "demo"
 
 @dataclass(frozen=True, slots=True)
 class Habit:
-    """How a simulated student uses a server, how long at a time, and how long it is away then."""
+    """How a simulated student uses a server, how long, and the pause until the next."""
 
     name: str
     stays_s: float
@@ -42,7 +42,7 @@ HABITS = (WORKS, VISITS, WORKS, IDLES)
 
 @dataclass(frozen=True, slots=True)
 class SimulatedStudent:
-    """One of them.
+    """A simulated student.
 
     Attributes:
         name: the user's.
@@ -62,7 +62,7 @@ class SimulatedStudent:
 
 
 def plan_class(courses: Mapping[str, Course]) -> tuple[SimulatedStudent, ...]:
-    """The class: everybody in a course, in the order of the courses and of their members.
+    """Return the class: all members of courses, in the order of lab.toml.
 
     Of four, three ask for the course's default shape; the fourth takes each of the others in turn.
     A student of two courses works in the first.
@@ -127,12 +127,12 @@ def check_fits(settings: Settings) -> None:
 
 
 def token_file(settings: Settings) -> Path:
-    """The file with the hub token by which the director starts and stops their servers."""
+    """Return the file with the hub token that the director uses."""
     return settings.state / "demo.token"
 
 
 def make_token(settings: Settings) -> None:
-    """Make that token, before hub and director read it."""
+    """Make the director's token, before hub and director read it."""
     lab_secrets.make_token(token_file(settings))
 
 

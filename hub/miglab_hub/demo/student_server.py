@@ -26,10 +26,10 @@ Sign in under a name of your own to get a JupyterLab.</p>"""
 
 
 class SimulatedServerHandler(BaseHTTPRequestHandler):
-    """Answers the hub and whoever looks in."""
+    """Answers requests with one page."""
 
     def do_GET(self) -> None:
-        """Answer."""
+        """Answer with the page."""
         self.send_response(200)
         self.send_header("X-JupyterHub-Version", os.environ["MIGLAB_DEMO_HUB"])
         self.send_header("Content-Type", "text/html; charset=utf-8")
@@ -38,11 +38,11 @@ class SimulatedServerHandler(BaseHTTPRequestHandler):
         self.wfile.write(PAGE)
 
     def log_message(self, *_: object) -> None:
-        """Nobody reads it."""
+        """Log nothing."""
 
 
 def signals(habit: str, ran_s: float) -> dict[str, Any]:
-    """What the server reports after so many seconds (`miglab_api.leases.Signals`)."""
+    """Return the report after a running time (`miglab_api.leases.Signals`)."""
     is_busy = habit != "idles" or ran_s < WORKS_S
     idle_s = 0.0 if is_busy else ran_s - WORKS_S
     return {
@@ -56,7 +56,7 @@ def signals(habit: str, ran_s: float) -> dict[str, Any]:
 
 
 def report(url: str, token: str, habit: str, started_at: float) -> None:
-    """Tell the pool, again and again."""
+    """Report activity to the pool for ever."""
     pause_s = float(os.environ.get("MIGLAB_REPORT_S") or 15.0)
     while True:
         body = json.dumps(signals(habit, time.monotonic() - started_at)).encode()
@@ -70,14 +70,14 @@ def report(url: str, token: str, habit: str, started_at: float) -> None:
 
 
 def load_slices(machine: SimulatedMachine, slices: list[str]) -> None:
-    """Put a process on each slice, with an amount of memory that stays the same for a user."""
+    """Put a process on each slice, with the same memory for a user each time."""
     draw = random.Random(os.environ.get("JUPYTERHUB_USER"))  # noqa: S311 -- no secret
     for uuid in slices:
         machine.add_process(uuid, os.getpid(), draw.randrange(600, 4400), draw.randrange(20, 95))
 
 
 def serve_until_terminated() -> None:
-    """Be there until SIGTERM."""
+    """Serve until SIGTERM."""
     habit, started_at = os.environ["MIGLAB_DEMO_HABIT"], time.monotonic()
     machine = SimulatedMachine(Path(os.environ["MIGLAB_DEMO_GPUS"]))
     slices = [uuid for uuid in os.environ.get("MIGLAB_SLICES", "").split(",") if uuid]

@@ -171,7 +171,7 @@ def check_shapes(settings: Settings, geometries: Iterable[Geometry] | None) -> N
 
 
 def students_bridge(settings: Settings) -> str:
-    """The host's address on the students' network, which is made when missing.
+    """Return the host's address on the students' network, created if missing.
 
     Raises:
         StartError: no engine, no image, a network that keeps nobody apart, or one

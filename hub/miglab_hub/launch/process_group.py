@@ -34,7 +34,7 @@ libc = ctypes.CDLL(None, use_errno=True)  # loaded before any fork
 
 @dataclass
 class Sibling:
-    """One program.
+    """One program of the lab.
 
     Attributes:
         name: what people call it; its log is ``NAME.log``.
@@ -54,7 +54,7 @@ class Sibling:
 
 
 class Siblings:
-    """All of them.
+    """The programs of a lab, started and ended together.
 
     Args:
         logs: the folder of their logs.
@@ -76,22 +76,22 @@ class Siblings:
         adopt_orphans()
 
     def start(self) -> None:
-        """Start every one that is not running."""
+        """Start every program that is not running."""
         for sibling in self.siblings:
             self._start(sibling)
 
     def ended_siblings(self) -> Sibling | None:
-        """One that has ended; None while all run."""
+        """Return a program that has ended; None while all run."""
         for sibling in self.siblings:
             if sibling.process is not None and sibling.process.poll() is not None:
                 return sibling
         return None
 
     def watch(self) -> None:
-        """Start again what has died, after a pause that doubles; bury whatever was left behind."""
+        """Restart ended programs after a doubling pause, and reap orphans."""
         for sibling in self.siblings:
             if sibling.process is not None and sibling.process.poll() is not None:
-                self._schedule(sibling, f"stopped ({_ending(sibling.process.returncode)})")
+                self._schedule(sibling, f"stopped ({_is_ending(sibling.process.returncode)})")
             if sibling.process is None and self._now() >= sibling.due_at:
                 try:
                     self._start(sibling)
@@ -101,7 +101,7 @@ class Siblings:
         reap_children({s.process.pid for s in self.siblings if s.process is not None})
 
     def end(self) -> None:
-        """End them and every process that descends from them.
+        """End all programs and their descendants.
 
         None is left when it returns, but what the lab's user may not end, which it says.
         """
@@ -121,7 +121,7 @@ class Siblings:
         self._say(f"still there: process {', '.join(str(process.pid) for process in remaining)}")
 
     def tail(self, sibling: Sibling) -> str:
-        """The end of a sibling's log since its last start."""
+        """Return the end of a sibling's log since its last start."""
         log_bytes = self._log(sibling).read_bytes()[sibling.log_from :]
         return "\n".join(log_bytes[-TAIL_BYTES:].decode(errors="replace").splitlines()[-15:])
 
@@ -135,12 +135,12 @@ class Siblings:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,  # Ctrl-C reaches this process alone
-                preexec_fn=partial(_end_with, os.getpid()),
+                preexec_fn=partial(_end_with_parent, os.getpid()),
             )
         sibling.started_at = self._now()
 
     def _rotate(self, sibling: Sibling) -> None:
-        """Put a long log aside and empty it: its writers, which append, go on at its start.
+        """Copy a long log aside and truncate it, since its writers append.
 
         Lines that are written between the copy and the cut are lost.  So is the whole log where the
         disk has no room for the copy: an empty log makes room, and the lab goes on.
@@ -172,7 +172,7 @@ class Siblings:
         sibling.pause_s = min(2 * sibling.pause_s, LONGEST_PAUSE_S)
 
     def _remaining(self) -> list[psutil.Process]:
-        """The descendants that are not reaped yet.
+        """Return the descendants that are not reaped yet.
 
         A zombie counts: its other threads may still run, and then it cannot be reaped.
         """
@@ -193,8 +193,8 @@ def adopt_orphans() -> None:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
 
 
-def _end_with(parent: int) -> None:
-    """In a sibling, before its program: SIGTERM when the parent ends, however that comes about.
+def _end_with_parent(parent: int) -> None:
+    """Request SIGTERM for a new sibling when its parent ends, however that happens.
 
     The kernel watches the thread that started the sibling: it must be one that stays.
     """
@@ -222,5 +222,5 @@ def _signal(process: psutil.Process, number: int) -> None:
         return
 
 
-def _ending(status: int) -> str:
+def _is_ending(status: int) -> str:
     return f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"

@@ -36,7 +36,7 @@ ONE_ORIGIN = (
 
 
 class Stop:
-    """Set by SIGINT, SIGTERM and SIGHUP."""
+    """A flag that SIGINT, SIGTERM and SIGHUP set."""
 
     def __init__(self) -> None:
         self.is_set = False
@@ -92,7 +92,7 @@ def up(config: Path, port: int | None = None, *, demo: bool = False) -> int:
 
 
 def plan_siblings(settings: Settings, config: Path | None = None) -> list[Sibling]:
-    """The three processes of a lab: proxy, hub, and the pool, or what stands for it on Slurm.
+    """Return the processes of a lab: proxy, hub, and the pool or Slurm's service.
 
     Args:
         settings: the lab's.
@@ -111,7 +111,7 @@ def plan_siblings(settings: Settings, config: Path | None = None) -> list[Siblin
 
 
 def _demo_siblings(settings: Settings) -> list[Sibling]:
-    """Those of every lab, and the director of the simulated class."""
+    """Return a demo lab's processes: every lab's, and the simulated class's director."""
     simulated_class.check_fits(settings)
     simulated_class.make_token(settings)
     director = [sys.executable, "-m", "miglab_hub.demo.director", str(settings.file)]
@@ -119,7 +119,7 @@ def _demo_siblings(settings: Settings) -> list[Sibling]:
 
 
 def proxy_command(settings: Settings) -> list[str]:
-    """How JupyterHub would start its proxy, had it to."""
+    """Return the command by which JupyterHub itself would start its proxy."""
     lab = settings.lab
     hub = f"http://{settings.hub_name}:{settings.hub_port}{lab.base_url}hub/error"
     tls = ["--ssl-key", lab.tls_key, "--ssl-cert", lab.tls_certificate] if lab.tls_key else []
@@ -149,7 +149,7 @@ def _proxy_program() -> list[str]:
 def wait_until_ready(
     settings: Settings, siblings: Siblings, is_stopped: Callable[[], bool] = lambda: False
 ) -> None:
-    """Wait until all of them answer, or until it is to stop.
+    """Wait until all programs answer, or until a stop is requested.
 
     Raises:
         StartError: one ended, or does not answer in time.
@@ -177,7 +177,7 @@ def _check_running(siblings: Siblings) -> None:
 
 
 def probes(settings: Settings) -> dict[str, httpx.Request]:
-    """What must answer before the lab is ready: through the proxy, by the hosts that people use."""
+    """Return the URLs that must answer before the lab is ready, through the proxy."""
     proxy = settings.bind_url
     hub, pool = settings.lab.subdomain_host or proxy, settings.service_origin or proxy
     ask = partial(httpx.Request, "GET")
@@ -196,7 +196,7 @@ def _has_answered(http: httpx.Client, ask: httpx.Request) -> bool:
 
 
 def _print_ready(settings: Settings) -> None:
-    """The one line, and what a person should know beside it."""
+    """Print the line `ready: …`, and what a person should know beside it."""
     line = f"ready: {settings.public_url}"
     if settings.authentication.class_ == SHARED_PASSWORD:
         line += f"  password: {lab_secrets.read_passwords(settings).student}"
@@ -219,6 +219,6 @@ def _print_ready(settings: Settings) -> None:
 
 
 def print_line(sentence: str) -> None:
-    """Tell the person at the terminal; nobody, where that is a file on a full disk."""
+    """Print a line; an unwritable output, as on a full disk, is ignored."""
     with suppress(OSError):
         print(f"lab: {sentence}", file=sys.stderr, flush=True)

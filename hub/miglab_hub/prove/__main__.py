@@ -8,14 +8,14 @@ import argparse
 import sys
 from pathlib import Path
 
-from miglab_hub.prove.command import end_in_order, proof_file, show, tell_end
+from miglab_hub.prove.command import print_line_answer, print_summary, proof_file, undo_on_sigterm
 from miglab_hub.prove.report import write_report
 from miglab_hub.prove.session import Options, prove_host
 from miglab_pool.gpu.readings import GpuError
 
 
 def main() -> int:
-    """Run, write the file; returns the exit status."""
+    """Run the proof and write its file; return the exit status."""
     parser = argparse.ArgumentParser(prog="miglab_hub.prove", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="try each line less often")
     parser.add_argument(
@@ -24,15 +24,15 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=None, help="the file to write")
     arguments = parser.parse_args()
     options = Options(is_quick=arguments.quick, runs_programs=arguments.program)
-    end_in_order()
+    undo_on_sigterm()
     try:
-        proof = prove_host(options, show)
+        proof = prove_host(options, print_line_answer)
     except GpuError as error:
         print(f"miglab_hub.prove: {error}", file=sys.stderr)
         return 2
     file = proof_file(arguments.out)
     write_report(proof.report, file, proof.gpus, proof.names)
-    return tell_end(proof.report, file)
+    return print_summary(proof.report, file)
 
 
 if __name__ == "__main__":

@@ -12,24 +12,24 @@ DONE, DIFFERS = 0, 1
 TERMINATED = 128 + signal.SIGTERM
 
 
-def end_in_order() -> None:
+def undo_on_sigterm() -> None:
     """Let SIGTERM end the run as Ctrl-C does, so that everything is undone."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
 
 
-def show(answer: LineAnswer) -> None:
+def print_line_answer(answer: LineAnswer) -> None:
     """Print an answer as soon as it is there."""
     for line in terminal_lines([answer]):
         print(line, flush=True)
 
 
 def proof_file(file: Path | None) -> Path:
-    """The file to write: the one that is named, else one of this moment in this folder."""
+    """Return the file to write; by default one of this moment in this folder."""
     moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     return (file or Path(f"miglab-proof-{moment}.json")).absolute()
 
 
-def tell_end(report: Report, file: Path) -> int:
+def print_summary(report: Report, file: Path) -> int:
     """Print how many lines held, and where the file is; returns the exit status."""
     verdicts = [answer.verdict for answer in report.answers]
     counts = ", ".join(f"{verdict.value}: {verdicts.count(verdict)}" for verdict in LineVerdict)

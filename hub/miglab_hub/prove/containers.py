@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from miglab_api.holders import processes_of
-from miglab_hub.prove.holders import HOLD, LOOK, parsed, slice_pids
-from miglab_hub.prove.host import servers_of
+from miglab_hub.prove.holders import HOLDING_PROGRAM, TORCH_FACTS, parse_facts, slice_pids
+from miglab_hub.prove.host import container_settings
 from miglab_hub.prove.lines import CannotTry, LineAnswer
 from miglab_hub.prove.pace import wait_until
 from miglab_hub.prove.reading import clause_of
@@ -26,7 +26,7 @@ from miglab_spawner.containers.gpu_handover import visible_uuids
 LIST_GPUS = ("nvidia-smi", "-L")
 NOT_A_COMMAND = (126, 127)
 MEMORY_SHARE = 0.1  # by which PyTorch's figure may be below the profile's: the driver keeps some
-FAIL = """
+FAILING_PROGRAM = """
 import torch
 torch.zeros(4, device="cuda")[torch.tensor([1 << 30], device="cuda")]
 torch.cuda.synchronize()
@@ -35,8 +35,8 @@ torch.cuda.synchronize()
 
 
 @dataclass
-class Ends:
-    """Containers that were started and ended.
+class StartEndTimes:
+    """Times of containers that were started and ended.
 
     Attributes:
         starts_ms: from the create to the engine's word that it runs, by container.
@@ -49,29 +49,31 @@ class Ends:
     refusals: int = 0
 
 
-def on_fresh_slices(trial: Trial) -> Iterator[LineAnswer]:
-    """All lines about containers, on one slice after the other."""
+def try_containers(trial: Trial) -> Iterator[LineAnswer]:
+    """Try all lines about containers, on one new slice after the other."""
     place = trial.smallest_place(trial.free[0])
-    servers = ProofServers(servers_of(trial), trial.journal.record.run)
+    servers = ProofServers(container_settings(trial), trial.journal.record.run)
     with closing(servers), trial.announced(place):
         trial.journal.announce_containers()
-        yield from _tried(trial, servers, place)
+        yield from _try_starts_and_ends(trial, servers, place)
 
 
-def _tried(trial: Trial, servers: ProofServers, place: ProofSlice) -> Iterator[LineAnswer]:
-    ends = Ends()
+def _try_starts_and_ends(
+    trial: Trial, servers: ProofServers, place: ProofSlice
+) -> Iterator[LineAnswer]:
+    ends = StartEndTimes()
     inside: list[LineAnswer] = []
     try:
         for number in trial.pace.containers:
             _start_and_end(trial, servers, place, ends, inside if number == 0 else None)
     except NotStartedError as error:
-        yield _not_started(trial, error)
+        yield _start_failed(trial, error)
         raise CannotTry("no container was started") from error
     except InUse as error:
-        yield from _with_start(ends, inside)
+        yield from _start_answers(ends, inside)
         yield LineAnswer.judged("end-to-destroy", False, clause_of(error), {"ms": ends.ends_ms})
         return
-    yield from _with_start(ends, inside)
+    yield from _start_answers(ends, inside)
     result = f"{len(ends.ends_ms)} times; {ends.refusals} destroys met a slice still in use"
     figures = {"end_to_destroy_ms": ends.ends_ms}
     yield LineAnswer.judged(
@@ -79,16 +81,16 @@ def _tried(trial: Trial, servers: ProofServers, place: ProofSlice) -> Iterator[L
     )
 
 
-def _with_start(ends: Ends, inside: list[LineAnswer]) -> Iterator[LineAnswer]:
-    """The lines about the first container, behind the one about all starts."""
+def _start_answers(ends: StartEndTimes, inside: list[LineAnswer]) -> Iterator[LineAnswer]:
+    """Yield the answer about all starts, then those about the first container."""
     figures = {"create_to_running_ms": ends.starts_ms}
     result = f"{len(ends.starts_ms)} containers started on slices just made"
     yield LineAnswer.judged("container-start", True, result, figures)
     yield from inside
 
 
-def _not_started(trial: Trial, error: Exception) -> LineAnswer:
-    """A container that the engine refused; of simulated GPUs only the tests' hook knows."""
+def _start_failed(trial: Trial, error: Exception) -> LineAnswer:
+    """Return the answer for a container that did not start; simulated GPUs need the tests' hook."""
     if trial.simulated_state is not None:
         raise CannotTry("the engine has no hook that knows these simulated GPUs") from error
     return LineAnswer.judged("container-start", False, str(error))
@@ -98,39 +100,37 @@ def _start_and_end(
     trial: Trial,
     servers: ProofServers,
     place: ProofSlice,
-    ends: Ends,
+    ends: StartEndTimes,
     inside: list[LineAnswer] | None,
 ) -> None:
-    """One slice, made, given to a container, and destroyed when that has ended."""
+    """Create a slice, start a container with it, end both, and record the times."""
     reading, _ = trial.create(place)
     started_at = time.perf_counter()
     with servers.started(servers.lease_container(reading)) as container:
         ends.starts_ms.append(1000 * (time.perf_counter() - started_at))
         if inside is not None:
-            inside += _inside(trial, servers, container, reading)
+            inside += _try_inside(trial, servers, container, reading)
         container.remove()
     seconds, refusals = trial.destroy_when_unused(reading, trial.pace.release_s)
     ends.ends_ms.append(1000 * seconds)
     ends.refusals += refusals
 
 
-def _inside(
+def _try_inside(
     trial: Trial, servers: ProofServers, container: StudentContainer, reading: SliceReading
 ) -> list[LineAnswer]:
-    """What the first container is asked; a line that cannot be tried is left out by the step."""
-    answers = [_sees_slice(container, reading)]
-    status, output = container.run("python3", "-c", LOOK)
-    torch_facts = parsed(output) if status == 0 else {}
-    answers.append(_torch(trial, reading, torch_facts))
-    answers.append(_refused(servers, reading))
-    answers += _with_program(
-        trial, container, reading, has_cuda=bool(torch_facts.get("memory_mib"))
-    )
+    """Try the lines inside the first container."""
+    answers = [_check_visible_slices(container, reading)]
+    status, output = container.run("python3", "-c", TORCH_FACTS)
+    torch_facts = parse_facts(output) if status == 0 else {}
+    answers.append(_check_torch(trial, reading, torch_facts))
+    answers.append(_check_foreign_slice_hidden(servers, reading))
+    answers += _try_program(trial, container, reading, has_cuda=bool(torch_facts.get("memory_mib")))
     return answers
 
 
-def _sees_slice(container: StudentContainer, reading: SliceReading) -> LineAnswer:
-    """Whether the driver's own tool shows exactly the leased slice."""
+def _check_visible_slices(container: StudentContainer, reading: SliceReading) -> LineAnswer:
+    """Check that the driver's own tool shows exactly the leased slice."""
     status, output = container.run(*LIST_GPUS)
     if status in NOT_A_COMMAND:
         return LineAnswer.untried("container-sees-slice", "there is no nvidia-smi in the container")
@@ -140,8 +140,8 @@ def _sees_slice(container: StudentContainer, reading: SliceReading) -> LineAnswe
     return LineAnswer.judged("container-sees-slice", holds, result, facts={"status": status})
 
 
-def _torch(trial: Trial, reading: SliceReading, torch_facts: dict[str, Any]) -> LineAnswer:
-    """Whether PyTorch has one device, with the memory of the profile."""
+def _check_torch(trial: Trial, reading: SliceReading, torch_facts: dict[str, Any]) -> LineAnswer:
+    """Check that PyTorch has one device, with the memory of the profile."""
     line = "container-torch"
     if not torch_facts.get("torch"):
         return LineAnswer.untried(line, "PyTorch does not run in the students' image")
@@ -156,27 +156,27 @@ def _torch(trial: Trial, reading: SliceReading, torch_facts: dict[str, Any]) -> 
     return LineAnswer.judged(line, holds, result, facts=torch_facts)
 
 
-def _refused(servers: ProofServers, reading: SliceReading) -> LineAnswer:
-    """Whether an environment variable alone gets a container the slice of another's lease."""
+def _check_foreign_slice_hidden(servers: ProofServers, reading: SliceReading) -> LineAnswer:
+    """Check that an environment variable does not give a container another's slice."""
     asks = {"NVIDIA_VISIBLE_DEVICES": str(reading.uuid)}
     try:
-        guarded = _sees(servers, reading, asks, is_guarded=True)
-        alone = _sees(servers, reading, asks, is_guarded=False)
+        guarded = _is_slice_visible(servers, reading, asks, is_guarded=True)
+        alone = _is_slice_visible(servers, reading, asks, is_guarded=False)
     except NotStartedError as error:
         return LineAnswer.untried("container-refused", str(error))
     result = (
-        f"with the spawner's environment the slice is {_seen(guarded)}, "
-        f"by the variable alone {_seen(alone)}"
+        f"with the spawner's environment the slice is {_visibility(guarded)}, "
+        f"by the variable alone {_visibility(alone)}"
     )
     facts = {"with_spawner": guarded, "by_variable_alone": alone}
     return LineAnswer.judged("container-refused", not guarded, result, facts=facts)
 
 
-def _seen(is_visible: bool) -> str:
+def _visibility(is_visible: bool) -> str:
     return "visible" if is_visible else "not visible"
 
 
-def _sees(
+def _is_slice_visible(
     servers: ProofServers, reading: SliceReading, asks: dict[str, str], *, is_guarded: bool
 ) -> bool:
     """Whether a container without a lease sees the slice.
@@ -197,40 +197,42 @@ def _sees(
     return str(reading.uuid) in output
 
 
-def _with_program(
+def _try_program(
     trial: Trial, container: StudentContainer, reading: SliceReading, *, has_cuda: bool
 ) -> list[LineAnswer]:
-    """Whether NVML shows a container's program, and which ids an Xid event has."""
+    """Check that NVML shows a container's program, and the ids of an Xid event."""
     if trial.simulated_state is not None or not has_cuda:
         reason = "simulated GPUs run no program" if trial.simulated_state else "no CUDA program ran"
         return [
             LineAnswer.untried("process-is-holder", reason),
             LineAnswer.untried("event-ids", reason),
         ]
-    container.begin("python3", "-c", HOLD)
+    container.begin("python3", "-c", HOLDING_PROGRAM)
     limit_s = trial.pace.program_s
     wait_until(lambda: bool(slice_pids(trial, reading)), limit_s)
-    listed, processes = slice_pids(trial, reading), _processes(container)
+    listed, processes = slice_pids(trial, reading), _container_pids(container)
     result = (
         f"NVML lists {len(listed)} processes, {len(listed & processes)} of them the container's"
     )
     is_holder = bool(listed) and listed <= processes
     return [
         LineAnswer.judged("process-is-holder", is_holder, result),
-        _event(trial, container, reading),
+        _check_xid_event(trial, container, reading),
     ]
 
 
-def _processes(container: StudentContainer) -> set[int]:
+def _container_pids(container: StudentContainer) -> set[int]:
     return set(processes_of(f"container:{container.id}"))
 
 
-def _event(trial: Trial, container: StudentContainer, reading: SliceReading) -> LineAnswer:
-    """Whether the Xid event of a program that fails names the slice it failed on."""
+def _check_xid_event(
+    trial: Trial, container: StudentContainer, reading: SliceReading
+) -> LineAnswer:
+    """Check that a failing program's Xid event names its slice."""
     gpu = reading.gpu_uuid
     try:
         trial.driver.ask(gpu, lambda d: d.listen(gpu))
-        container.run("python3", "-c", FAIL)
+        container.run("python3", "-c", FAILING_PROGRAM)
         event = trial.driver.ask(gpu, lambda d: d.next_xid(trial.pace.xid_s))
     except GpuError as error:
         return LineAnswer.untried("event-ids", clause_of(error))
@@ -239,11 +241,11 @@ def _event(trial: Trial, container: StudentContainer, reading: SliceReading) -> 
     holds = (event.gi_id, event.ci_id) == (reading.gi_id, reading.ci_id)
     result = f"Xid {event.number} with ids {event.gi_id} and {event.ci_id}"
     slice_ids = [reading.gi_id, reading.ci_id]
-    facts = {**asdict(event), "slice": slice_ids, "needs": _needs(trial, gpu)}
+    facts = {**asdict(event), "slice": slice_ids, "needs": _read_recovery_action(trial, gpu)}
     return LineAnswer.judged("event-ids", holds, result, facts=facts)
 
 
-def _needs(trial: Trial, gpu: str) -> str | None:
+def _read_recovery_action(trial: Trial, gpu: str) -> str | None:
     try:
         return trial.needs(gpu)
     except GpuError:

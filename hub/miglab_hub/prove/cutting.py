@@ -27,7 +27,7 @@ IDS_OF_EIGHTHS = (9, 7, 8, 11, 12, 13, 14)  # of seven 1g in order on an empty G
 
 @dataclass
 class Cycles:
-    """What came of making and destroying a slice over and over.
+    """The results of creating and destroying a slice repeatedly.
 
     Attributes:
         errors: what failed, as clauses; the series ends at the first.
@@ -44,7 +44,7 @@ class Cycles:
 
     @property
     def figures(self) -> dict[str, list[float]]:
-        """The series of creates and destroys, milliseconds."""
+        """Return the series of creates and destroys, milliseconds."""
         creates, destroys = milliseconds(self.created), milliseconds(self.destroyed)
         return {
             **{f"create.{name}": series for name, series in creates.items() if self.created},
@@ -53,12 +53,12 @@ class Cycles:
 
     @property
     def result(self) -> str:
-        """How many slices were made and destroyed, and what failed."""
+        """Return how many slices were made and destroyed, and what failed, in words."""
         counts = f"{len(self.created)} slices made, {len(self.destroyed)} destroyed"
         return "; ".join([counts, *self.errors])
 
     def plus(self, other: "Cycles") -> "Cycles":
-        """Both together."""
+        """Return the sum of two results."""
         return Cycles(
             self.created + other.created,
             self.destroyed + other.destroyed,
@@ -101,8 +101,8 @@ def _is_listed(trial: Trial, place: ProofSlice) -> bool:
     return any(ProofSlice.of(reading) == place for reading in trial.driver.slices(place.gpu))
 
 
-def one_slice(trial: Trial) -> Iterator[LineAnswer]:
-    """One slice on one GPU, over and over."""
+def try_one_slice(trial: Trial) -> Iterator[LineAnswer]:
+    """Create and destroy one slice on one GPU repeatedly."""
     place = trial.smallest_place(trial.free[0])
     with trial.announced(place):
         cycles = run_cycles(trial, place, trial.pace.cycles)
@@ -115,15 +115,15 @@ def one_slice(trial: Trial) -> Iterator[LineAnswer]:
     count = len(cycles.created)
     result = f"{count - cycles.without_uuid} of {count} slices had their UUID at once"
     yield LineAnswer.judged("uuid-at-once", not cycles.without_uuid, result)
-    yield _repeats(cycles.readings)
+    yield _check_uuid_repeats(cycles.readings)
     if not cycles.destroyed and not cycles.remnants:
         raise CannotTry("no slice could be destroyed")
     result = f"{cycles.remnants} slices were still listed after NVML had destroyed them"
     yield LineAnswer.judged("gone-at-once", not cycles.remnants, result)
 
 
-def _repeats(readings: Sequence[SliceReading]) -> LineAnswer:
-    """Slices at one placement: NVML derives a UUID from the ids, so the same ids give the same."""
+def _check_uuid_repeats(readings: Sequence[SliceReading]) -> LineAnswer:
+    """Check that equal ids give equal UUIDs, which NVML derives from the ids."""
     uuids = {reading.uuid for reading in readings if reading.uuid}
     ids = {(reading.gi_id, reading.ci_id) for reading in readings}
     by_ids = {(reading.gi_id, reading.ci_id, reading.uuid) for reading in readings}
@@ -132,8 +132,8 @@ def _repeats(readings: Sequence[SliceReading]) -> LineAnswer:
     return LineAnswer.judged("uuid-repeats", len(by_ids) == len(ids), result, facts=facts)
 
 
-def ids(trial: Trial) -> Iterator[LineAnswer]:
-    """Which ids a GPU gives, from the lowest placement to the highest."""
+def try_ids(trial: Trial) -> Iterator[LineAnswer]:
+    """Check which ids a GPU assigns, from the lowest placement to the highest."""
     uuid = trial.free[0]
     place = trial.smallest_place(uuid)
     profile = trial.profile(place)
@@ -155,8 +155,8 @@ def ids(trial: Trial) -> Iterator[LineAnswer]:
     yield LineAnswer.judged("ids", is_usual and not error, result, facts=facts)
 
 
-def highest_start(trial: Trial) -> Iterator[LineAnswer]:
-    """Where the driver puts a GPU instance that names no placement."""
+def try_highest_start(trial: Trial) -> Iterator[LineAnswer]:
+    """Check where the driver puts a GPU instance that names no placement."""
     uuid = trial.free[0]
     profile = trial.profile(trial.smallest_place(uuid))
     legal = trial.free_placements(uuid, profile)
@@ -172,8 +172,8 @@ def highest_start(trial: Trial) -> Iterator[LineAnswer]:
     )
 
 
-def refusals(trial: Trial) -> Iterator[LineAnswer]:
-    """What NVML answers to what cannot be done."""
+def try_refusals(trial: Trial) -> Iterator[LineAnswer]:
+    """Check NVML's errors for impossible requests."""
     place = trial.smallest_place(trial.free[0])
     with trial.announced(place):
         reading, _ = trial.create(place)
@@ -188,8 +188,8 @@ def refusals(trial: Trial) -> Iterator[LineAnswer]:
     )
 
 
-def all_at_once(trial: Trial) -> Iterator[LineAnswer]:
-    """One slice on every free GPU, all at the same time."""
+def try_all_gpus_at_once(trial: Trial) -> Iterator[LineAnswer]:
+    """Create and destroy a slice on every free GPU at the same time."""
     places = [trial.smallest_place(uuid) for uuid in trial.free]
     if len(places) < 2:
         raise CannotTry("only one GPU is free")
@@ -197,13 +197,13 @@ def all_at_once(trial: Trial) -> Iterator[LineAnswer]:
         series = threads.map(
             lambda place: run_cycles(trial, place, trial.pace.cycles_at_once), places
         )
-        cycles = sum_of(list(series))
+        cycles = add_cycles(list(series))
     result = f"on {len(places)} GPUs: {cycles.result}"
     yield LineAnswer.judged("all-gpus-at-once", not cycles.errors, result, cycles.figures)
 
 
-def sum_of(series: Sequence[Cycles]) -> Cycles:
-    """What came of several series together."""
+def add_cycles(series: Sequence[Cycles]) -> Cycles:
+    """Add the results of several series."""
     total = Cycles()
     for cycles in series:
         total = total.plus(cycles)
@@ -235,7 +235,7 @@ class SliceReader:
         self._thread.join()
 
     def read_once(self, reading: SliceReading) -> None:
-        """Return when the slice was read at least once; the reading goes on."""
+        """Wait until the slice was read at least once; the reading goes on."""
         self._has_read.clear()
         self._reading = reading
         self._has_read.wait(10 * self._trial.pace.read_s + 10)
@@ -254,8 +254,8 @@ class SliceReader:
                 self._has_read.set()
 
 
-def read_while_changing(trial: Trial) -> Iterator[LineAnswer]:
-    """Whether the pool's own readings of a slice keep it from being destroyed."""
+def try_reading_while_changing(trial: Trial) -> Iterator[LineAnswer]:
+    """Check that the pool's readings do not keep a slice from being destroyed."""
     place = trial.smallest_place(trial.free[0])
     with trial.announced(place), SliceReader(trial) as reader:
         cycles = run_cycles(trial, place, trial.pace.read_cycles, reader)
@@ -265,8 +265,8 @@ def read_while_changing(trial: Trial) -> Iterator[LineAnswer]:
     yield LineAnswer.judged("read-while-changing", holds, result, cycles.figures, facts=facts)
 
 
-def other_process(trial: Trial) -> Iterator[LineAnswer]:
-    """Whether a session that is open sees what another process makes and destroys."""
+def try_other_process(trial: Trial) -> Iterator[LineAnswer]:
+    """Check that an open session sees slices of another process come and go."""
     place = trial.smallest_place(trial.free[0])
     with trial.announced(place), slice_of_other_process(trial, place) as other:
         listed = _readings_at(trial, place)

@@ -17,7 +17,7 @@ from miglab_hub.prove.trial import Trial
 from miglab_pool.gpu.readings import ProcessReading, SliceReading
 
 MIB = 1 << 20
-LOOK = """
+TORCH_FACTS = """
 import json
 try:
     import torch
@@ -33,7 +33,7 @@ else:
     }))
 """
 """Says what PyTorch sees, as one line of JSON."""
-HOLD = """
+HOLDING_PROGRAM = """
 import time, torch
 held = torch.ones(1 << 20, device="cuda")
 torch.cuda.synchronize()
@@ -43,8 +43,8 @@ time.sleep(600)
 """Uses the GPU until it is ended."""
 
 
-def host_program(trial: Trial) -> Iterator[LineAnswer]:
-    """A program of this host, on a GPU with MIG off on which nothing runs."""
+def try_host_program(trial: Trial) -> Iterator[LineAnswer]:
+    """Run a program of this host on an idle GPU with MIG off."""
     if trial.simulated_state is not None:
         raise CannotTry("simulated GPUs run no program")
     if not trial.runs_programs:
@@ -52,7 +52,7 @@ def host_program(trial: Trial) -> Iterator[LineAnswer]:
     if find_spec("torch") is None:
         raise CannotTry("PyTorch is not installed here")
     uuid = _idle_gpu(trial)
-    torch_facts = look_with(trial, uuid)
+    torch_facts = read_torch_facts(trial, uuid)
     with _running(uuid, 3 * trial.pace.program_s) as program:
         is_listed = wait_until(
             lambda: program.pid in pids(trial.driver.gpu_usage(uuid).processes),
@@ -76,11 +76,11 @@ def host_program(trial: Trial) -> Iterator[LineAnswer]:
     yield LineAnswer.judged("host-program", holds, result, {"gone_ms": [gone_ms]}, facts=facts)
 
 
-def look_with(trial: Trial, uuid: str) -> dict[str, Any]:
-    """What PyTorch of this host sees of a GPU or slice."""
+def read_torch_facts(trial: Trial, uuid: str) -> dict[str, Any]:
+    """Return what this host's PyTorch sees of a GPU or slice."""
     try:
         look = subprocess.run(
-            [sys.executable, "-c", LOOK],
+            [sys.executable, "-c", TORCH_FACTS],
             env=_environment(uuid),
             capture_output=True,
             text=True,
@@ -89,11 +89,11 @@ def look_with(trial: Trial, uuid: str) -> dict[str, Any]:
         )
     except subprocess.TimeoutExpired:
         raise CannotTry("PyTorch does not start in time") from None
-    return parsed(look.stdout)
+    return parse_facts(look.stdout)
 
 
-def parsed(output: str) -> dict[str, Any]:
-    """The line of JSON that `LOOK` printed; empty if it did not."""
+def parse_facts(output: str) -> dict[str, Any]:
+    """Parse the output of `TORCH_FACTS`; empty if there is none."""
     try:
         values = json.loads(output.strip().splitlines()[-1])
     except (IndexError, ValueError):
@@ -102,12 +102,12 @@ def parsed(output: str) -> dict[str, Any]:
 
 
 def pids(processes: Collection[ProcessReading] | None) -> set[int]:
-    """The process ids of a reading."""
+    """Return the process ids of a reading."""
     return {process.pid for process in processes or ()}
 
 
 def slice_pids(trial: Trial, reading: SliceReading) -> set[int]:
-    """The processes that NVML shows on a slice."""
+    """Return the ids of processes that NVML shows on a slice."""
     usage = trial.driver.usages(reading.gpu_uuid, [reading]).get(reading)
     return pids(usage.processes if usage else None)
 
@@ -124,7 +124,7 @@ def _idle_gpu(trial: Trial) -> str:
 @contextmanager
 def _running(uuid: str, limit_s: float) -> Iterator["subprocess.Popen[str]"]:
     program = subprocess.Popen(
-        [sys.executable, "-c", HOLD],
+        [sys.executable, "-c", HOLDING_PROGRAM],
         env=_environment(uuid),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

@@ -25,8 +25,8 @@ ENGINE_S = 10
 DAY_S = 86400.0
 
 
-def versions(trial: Trial) -> Iterator[LineAnswer]:
-    """What runs here."""
+def check_versions(trial: Trial) -> Iterator[LineAnswer]:
+    """Report the versions of driver, engine and packages."""
     host = trial.driver.versions()
     facts = {
         "miglab": __version__,
@@ -55,9 +55,9 @@ def _tool_version(tool: str) -> str:
     return tool_run.stdout.strip().splitlines()[0] if tool_run.stdout.strip() else "unknown"
 
 
-def engine(trial: Trial) -> Iterator[LineAnswer]:
-    """What the Docker engine says of itself."""
-    info, numbers = _ask_engine(servers_of(trial))
+def check_engine(trial: Trial) -> Iterator[LineAnswer]:
+    """Check what the Docker engine reports of itself."""
+    info, numbers = _ask_engine(container_settings(trial))
     runtimes = sorted(info.get("Runtimes") or ())
     facts = {
         "version": numbers.get("Version"),
@@ -78,8 +78,8 @@ def engine(trial: Trial) -> Iterator[LineAnswer]:
     yield LineAnswer.judged("engine", bool(facts["version"]), result, facts=facts)
 
 
-def cdi(trial: Trial) -> Iterator[LineAnswer]:
-    """Whether a CDI specification stands between the engine and slices that are seconds old."""
+def check_cdi(trial: Trial) -> Iterator[LineAnswer]:
+    """Check that no CDI specification hides new slices from the engine."""
     specifications = [
         _specification(file) for folder in CDI_FOLDERS for file in sorted(folder.glob("*"))
     ]
@@ -93,7 +93,7 @@ def cdi(trial: Trial) -> Iterator[LineAnswer]:
     newest = min(spec["age_days"] for spec in of_gpus)
     result = f"a specification of {CDI_KIND} exists, {newest} days old"
     try:
-        info, numbers = _ask_engine(servers_of(trial))
+        info, numbers = _ask_engine(container_settings(trial))
     except CannotTry:
         result += ", and no engine says whether it would use it"
         yield LineAnswer.judged("cdi", False, result, facts=facts)
@@ -104,10 +104,13 @@ def cdi(trial: Trial) -> Iterator[LineAnswer]:
 
 
 def _cdi_problems(version: str, info: dict[str, Any]) -> list[str]:
-    """What doctor finds of an engine and CDI."""
-    from miglab_hub.engine_findings import CDI, of_engine_settings  # Docker's client is installed
+    """Return doctor's findings on an engine and CDI."""
+    from miglab_hub.engine_findings import (  # Docker's client is installed
+        CDI,
+        examine_engine_settings,
+    )
 
-    findings = of_engine_settings(version, info)
+    findings = examine_engine_settings(version, info)
     return [finding.observation for finding in findings if finding.subject == CDI]
 
 
@@ -124,8 +127,8 @@ def _specification(file: Path) -> dict[str, Any]:
     }
 
 
-def mig_rights(trial: Trial) -> Iterator[LineAnswer]:
-    """Whether this process, like the pool's beside it, may open the capability of MIG."""
+def check_mig_rights(trial: Trial) -> Iterator[LineAnswer]:
+    """Check that this process, like the pool's, may open the capability of MIG."""
     if trial.simulated_state is not None:
         raise CannotTry("simulated GPUs need no capability")
     if not CAPABILITY.exists():
@@ -136,8 +139,8 @@ def mig_rights(trial: Trial) -> Iterator[LineAnswer]:
     yield LineAnswer.judged("mig-rights", not why_not, result, facts=facts)
 
 
-def servers_of(trial: Trial) -> ContainerSettings:
-    """How students' containers are started.
+def container_settings(trial: Trial) -> ContainerSettings:
+    """Return how students' containers are started.
 
     Raises:
         CannotTry: they are none.

@@ -22,7 +22,7 @@ class LineVerdict(StrEnum):
 
 @dataclass(frozen=True)
 class Quantiles:
-    """Of a series of measurements, in its unit.
+    """Quantiles of a series of measurements, in its unit.
 
     Attributes:
         count: how many there are.
@@ -38,7 +38,7 @@ class Quantiles:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Self:
-        """Of one value or more, by the nearest rank."""
+        """Return the quantiles of at least one value, by the nearest rank."""
         ranked = sorted(values)
 
         def at(share: float) -> float:
@@ -52,7 +52,7 @@ class Quantiles:
 
 @dataclass(frozen=True)
 class LineAnswer:
-    """What came of a line.
+    """The answer to a line.
 
     Attributes:
         line: its name.
@@ -77,7 +77,7 @@ class LineAnswer:
         figures: Mapping[str, Sequence[float]] = NOTHING,
         facts: Mapping[str, Any] = NOTHING,
     ) -> Self:
-        """A line that could be tried; series without a value are left out."""
+        """Return the answer of a tried line; series without a value are left out."""
         quantiles = {name: Quantiles.of(series) for name, series in figures.items() if series}
         return cls(
             line, LineVerdict.YES if holds else LineVerdict.NO, result, quantiles, dict(facts)
@@ -85,7 +85,7 @@ class LineAnswer:
 
     @classmethod
     def untried(cls, line: str, reason: str) -> Self:
-        """A line that could not be tried."""
+        """Return the answer of a line that could not be tried."""
         return cls(line, LineVerdict.UNTRIED, reason)
 
 
@@ -95,7 +95,7 @@ class CannotTry(Exception):
 
 @dataclass(frozen=True)
 class Line:
-    """One thing that is tried.
+    """One assumption that is tried.
 
     Attributes:
         name: stable; what reports and docs call it.

@@ -13,7 +13,7 @@ from miglab_hub import lab_secrets
 from miglab_hub.errors import StartError
 from miglab_hub.pool_api import PoolApi
 from miglab_hub.prove.pace import wait_until
-from miglab_hub.prove.trial import Journal, lying_there, read_gpus
+from miglab_hub.prove.trial import Journal, existing_slices, read_gpus
 from miglab_hub.settings.lab_toml import Settings
 from miglab_pool.gpu.proof import WatchedProofDriver
 from miglab_pool.state.lock import GPU_LOCKS, AlreadyRunning, PoolLock, lock_gpus
@@ -78,11 +78,11 @@ def gpus_on_loan(settings: Settings, driver: WatchedProofDriver) -> Iterator[Fre
             pool = borrowing.enter_context(_pool(settings))
             borrowing.callback(_give_back, pool, lock)
             _undo_earlier(folder, driver, holders)
-            barred, lab = _lent_by_pool(pool), UP
+            barred, lab = _borrow_from_pool(pool), UP
         else:
             borrowing.enter_context(lock_gpus(settings.simulated_state or GPU_LOCKS, driver.uuids))
             _undo_earlier(folder, driver, holders)
-            barred, lab = _lent_by_lock(driver, folder), DOWN
+            barred, lab = _borrow_by_lock(driver, folder), DOWN
         free_gpus = FreeGpus(Journal(folder, _record(folder)), barred, lab, holders)
         try:
             yield free_gpus
@@ -91,23 +91,23 @@ def gpus_on_loan(settings: Settings, driver: WatchedProofDriver) -> Iterator[Fre
                 folder.delete()
 
 
-def _lent_by_pool(pool: PoolApi) -> dict[str, str]:
-    """Ask for the GPUs, which the pool writes into the record; why it lends no others."""
+def _borrow_from_pool(pool: PoolApi) -> dict[str, str]:
+    """Borrow GPUs from the pool, which writes the record; return why it keeps the others."""
     barred: dict[str, str] = pool.call("POST", "/proof")["barred"]
     return barred
 
 
-def _lent_by_lock(driver: WatchedProofDriver, folder: ProofFolder) -> dict[str, str]:
-    """Write the GPUs on which nothing lies into the record; why the others may not be used."""
+def _borrow_by_lock(driver: WatchedProofDriver, folder: ProofFolder) -> dict[str, str]:
+    """Write empty GPUs into the record; return why the others may not be used."""
     barred = occupied(driver)
     folder.write(new_record(uuid for uuid in driver.uuids if uuid not in barred))
     return barred
 
 
 def occupied(driver: WatchedProofDriver) -> dict[str, str]:
-    """Why GPUs may not be cut, by what NVML shows alone."""
+    """Return why GPUs may not be partitioned, by what NVML shows alone."""
     infos, unread = read_gpus(driver)
-    slices_by_gpu = lying_there(infos, driver.slices)
+    slices_by_gpu = existing_slices(infos, driver.slices)
     barred = dict(unread)
     for uuid, info in infos.items():
         if info.mig is not True:
@@ -123,7 +123,7 @@ def occupied(driver: WatchedProofDriver) -> dict[str, str]:
 
 
 def _take_lock(folder: ProofFolder, settings: Settings) -> ProofLock:
-    """The proof's lock; the pool may have it for an instant.
+    """Take the proof's lock, which the pool may hold for an instant.
 
     Raises:
         StartError: the state folder cannot be written.
@@ -146,7 +146,7 @@ def _take_lock(folder: ProofFolder, settings: Settings) -> ProofLock:
 
 
 def _undo_earlier(folder: ProofFolder, driver: WatchedProofDriver, holders: HostHolders) -> None:
-    """Undo what a run before this one left when it died."""
+    """Undo what an earlier run left when it died."""
     try:
         record = folder.read()
     except ProofRecordError as error:
@@ -174,7 +174,7 @@ def _pool(settings: Settings) -> PoolApi:
 
 
 def _give_back(pool: PoolApi, lock: ProofLock) -> None:
-    """Let the pool have its GPUs at once; without this it takes them at its next reconcile."""
+    """Return the GPUs to the pool at once, rather than at its next reconcile."""
     lock.release()
     with suppress(StartError):
         pool.call("DELETE", "/proof")

@@ -22,13 +22,13 @@ END_S = 60.0
 
 
 class OtherProcess:
-    """The other process, as whoever started it sees it."""
+    """The handle of a started process that makes a slice."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
 
     def wait_for(self, message: str) -> None:
-        """Wait until it says so.
+        """Wait until the process prints a word.
 
         Raises:
             CannotTry: it ended without.
@@ -38,7 +38,7 @@ class OtherProcess:
             raise CannotTry("the other process could not make or destroy its slice")
 
     def destroy(self) -> None:
-        """Let it destroy its slice, and wait for that."""
+        """Let the process destroy its slice, and wait for that."""
         assert self._process.stdin is not None
         self._process.stdin.write("\n")
         self._process.stdin.flush()
@@ -47,7 +47,7 @@ class OtherProcess:
 
 @contextmanager
 def slice_of_other_process(trial: Trial, place: ProofSlice) -> Iterator[OtherProcess]:
-    """Start it; it has made its slice where the block begins, and is ended where that ends."""
+    """Start a process that makes a slice, for the time of the block."""
     state = str(trial.simulated_state or "")
     command = [sys.executable, "-m", __name__, state, place.gpu, place.profile, str(place.start)]
     process = subprocess.Popen(

@@ -67,14 +67,14 @@ QUICK = Pace(
 SIMULATED_READ_S = 0.005  # a simulated slice takes no time to make
 
 
-def pace_of(*, is_quick: bool, is_simulated: bool) -> Pace:
-    """The pace of a run."""
+def choose_pace(*, is_quick: bool, is_simulated: bool) -> Pace:
+    """Return the pace of a run."""
     pace = QUICK if is_quick else FULL
     return replace(pace, read_s=SIMULATED_READ_S) if is_simulated else pace
 
 
 def wait_until(is_so: Callable[[], bool], limit_s: float, pause_s: float = 0.02) -> bool:
-    """Ask until it is so; whether it became so in time."""
+    """Poll a condition; return whether it became true in time."""
     end = time.monotonic() + limit_s
     while not is_so():
         if time.monotonic() > end:

@@ -15,8 +15,8 @@ SHOWN = 3
 SLOW_S = 1.0  # a create looks its GPU up a few times, and has gpus.change_s (60 s) for all of it
 
 
-def gpus(trial: Trial) -> Iterator[LineAnswer]:
-    """Whether every GPU answers, and no change of its MIG mode is pending."""
+def check_gpus(trial: Trial) -> Iterator[LineAnswer]:
+    """Check that every GPU answers, and no change of its MIG mode is pending."""
     infos = trial.infos.values()
     pending = [info for info in infos if info.mig != info.mig_pending]
     facts = [
@@ -43,8 +43,8 @@ def _mode(is_on: bool | None) -> str:
     return "unknown" if is_on is None else "on" if is_on else "off"
 
 
-def geometry(trial: Trial) -> Iterator[LineAnswer]:
-    """Whether each GPU can be cut as the simulated card of its model."""
+def check_geometry(trial: Trial) -> Iterator[LineAnswer]:
+    """Check that each GPU has the geometry of its simulated model."""
     differences: dict[str, list[str]] = {}
     unknown = []
     for info in trial.infos.values():
@@ -73,7 +73,7 @@ def _simulated(info: GpuInfo) -> Geometry | None:
 
 
 def different_profiles(real: Geometry, simulated: Geometry) -> list[str]:
-    """What of a GPU's profiles differs from the simulated card's, a clause for each.  Pure."""
+    """Return how a GPU's profiles differ from the simulated model's, a clause each.  Pure."""
     names = sorted({*real.by_name, *simulated.by_name})
     differences = []
     for name in names:
@@ -93,8 +93,8 @@ def _different_fields(real: Profile, simulated: Profile) -> Iterator[str]:
             yield f"{real.name}: {key} is {value}, simulated as {expected[key]}"
 
 
-def health(trial: Trial) -> Iterator[LineAnswer]:
-    """Whether each GPU tells how it is, and is well."""
+def check_health(trial: Trial) -> Iterator[LineAnswer]:
+    """Check that each GPU reports its health, and is healthy."""
     reports: dict[str, dict[str, Any]] = {}
     for uuid in trial.infos:
         reading = trial.driver.health(uuid)
@@ -115,8 +115,8 @@ def health(trial: Trial) -> Iterator[LineAnswer]:
     yield LineAnswer.judged("health", not parts, result, facts={"gpus": reports})
 
 
-def recovery_action(trial: Trial) -> Iterator[LineAnswer]:
-    """Whether each driver tells its recovery action, and wants none."""
+def check_recovery_action(trial: Trial) -> Iterator[LineAnswer]:
+    """Check that each GPU reports its recovery action, and needs none."""
     needs = {trial.label(uuid): trial.needs(uuid) for uuid in trial.infos}
     _check_any(trial)
     if None in needs.values():
@@ -127,8 +127,8 @@ def recovery_action(trial: Trial) -> Iterator[LineAnswer]:
     )
 
 
-def lookup(trial: Trial) -> Iterator[LineAnswer]:
-    """How long it takes to find a GPU, each by itself and all at the same time."""
+def time_lookup(trial: Trial) -> Iterator[LineAnswer]:
+    """Measure how long finding a GPU takes, one by one and all at once."""
     _check_any(trial)
     times = [time for uuid in trial.infos for time in _look_up(trial, uuid)]
     yield _timed(trial, "lookup", times)
@@ -151,7 +151,7 @@ def _timed(trial: Trial, line: str, times: list[CallTimes]) -> LineAnswer:
 
 
 def milliseconds(times: list[CallTimes]) -> dict[str, list[float]]:
-    """The series of a report, by what the calls were."""
+    """Return the series of a report, by kind of call."""
     names = sorted({name for time in times for name in time.parts_s})
     series = {f"{n}_ms": [1000 * t.parts_s[n] for t in times if n in t.parts_s] for n in names}
     return {**series, "total_ms": [1000 * time.total_s for time in times]}
@@ -163,5 +163,5 @@ def _check_any(trial: Trial) -> None:
 
 
 def clause_of(error: GpuError) -> str:
-    """An error as a clause, with NVML's own name of it."""
+    """Return an error as a clause, with NVML's own name for it."""
     return f"{error_name(error)}: {error}"

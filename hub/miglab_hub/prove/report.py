@@ -33,7 +33,7 @@ SHORTEST_NAME = 3
 
 @dataclass(frozen=True)
 class Report:
-    """What came of a run.
+    """The report of a run.
 
     Attributes:
         at: when it began, UTC, to the minute.
@@ -55,11 +55,11 @@ class Report:
 
     @property
     def holds(self) -> bool:
-        """Whether no line is a no."""
+        """Whether no line failed."""
         return all(answer.verdict is not LineVerdict.NO for answer in self.answers)
 
     def as_values(self) -> dict[str, Any]:
-        """The file's content, before anything is redacted."""
+        """Return the file's content, before redaction."""
         tries = {line.name: line.tries for line in LINES}
         lines = [{**asdict(answer), "tries": tries[answer.line]} for answer in self.answers]
         head = {"format": FORMAT, "kind": "miglab-proof", "miglab": __version__}
@@ -70,7 +70,7 @@ class Report:
 
 
 def write_report(report: Report, file: Path, gpus: Sequence[str], names: Iterable[str]) -> None:
-    """Write the file.
+    """Write the report's file.
 
     Args:
         report: of the run.
@@ -87,7 +87,7 @@ def write_report(report: Report, file: Path, gpus: Sequence[str], names: Iterabl
 
 
 def names_of_host() -> list[str]:
-    """What this host, and whoever runs this, are called."""
+    """Return the names of this host and of its user, to be redacted."""
     host = socket.gethostname()
     try:
         user = getpass.getuser()
@@ -111,7 +111,7 @@ class Redaction:
         self._names = re.compile(rf"(?<!\w)(?:{pattern})(?!\w)") if pattern else None
 
     def of(self, value: Any) -> Any:
-        """The same value with its texts redacted; a mapping's keys too."""
+        """Return a value with its texts redacted; a mapping's keys too."""
         if isinstance(value, str):
             return self._text(value)
         if isinstance(value, Mapping):
@@ -131,7 +131,7 @@ class Redaction:
 
 
 def terminal_lines(answers: Iterable[LineAnswer]) -> Iterable[str]:
-    """What a terminal shows: a line each, the figures below it."""
+    """Return an answer's lines for a terminal, with the figures below."""
     for answer in answers:
         yield f"{answer.verdict.value:<18} {answer.line}: {answer.result}"
         for name, quantiles in answer.figures.items():

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from miglab_hub.prove import cutting, holders, host, reading
 from miglab_hub.prove.lines import LINES, CannotTry, LineAnswer, LineVerdict
 from miglab_hub.prove.report import Report
-from miglab_hub.prove.trial import Trial, lying_there
+from miglab_hub.prove.trial import Trial, existing_slices
 from miglab_pool.gpu.readings import GpuError
 
 log = logging.getLogger(__name__)
@@ -18,7 +18,7 @@ Show = Callable[[LineAnswer], None]
 
 @dataclass(frozen=True)
 class Step:
-    """What answers some of the lines.
+    """A function that answers some of the lines.
 
     Attributes:
         lines: the lines' names.
@@ -30,32 +30,32 @@ class Step:
 
 
 def _containers(trial: Trial) -> Iterator[LineAnswer]:
-    """The lines about containers, where the engine's client and the spawner are installed."""
+    """Try the lines about containers, if the engine's client and the spawner are installed."""
     try:
-        from miglab_hub.prove.containers import on_fresh_slices
+        from miglab_hub.prove.containers import try_containers
     except ImportError as error:
         raise CannotTry(f"{error.name} is not installed here") from error
-    yield from on_fresh_slices(trial)
+    yield from try_containers(trial)
 
 
 STEPS = (
-    Step(("versions",), host.versions),
-    Step(("engine",), host.engine),
-    Step(("cdi",), host.cdi),
-    Step(("mig-rights",), host.mig_rights),
-    Step(("gpus",), reading.gpus),
-    Step(("geometry",), reading.geometry),
-    Step(("health",), reading.health),
-    Step(("recovery-action",), reading.recovery_action),
-    Step(("lookup", "lookup-at-once"), reading.lookup),
-    Step(("create-destroy", "uuid-at-once", "uuid-repeats", "gone-at-once"), cutting.one_slice),
-    Step(("ids",), cutting.ids),
-    Step(("highest-start",), cutting.highest_start),
-    Step(("refusals",), cutting.refusals),
-    Step(("all-gpus-at-once",), cutting.all_at_once),
-    Step(("read-while-changing",), cutting.read_while_changing),
-    Step(("other-process",), cutting.other_process),
-    Step(("host-program",), holders.host_program),
+    Step(("versions",), host.check_versions),
+    Step(("engine",), host.check_engine),
+    Step(("cdi",), host.check_cdi),
+    Step(("mig-rights",), host.check_mig_rights),
+    Step(("gpus",), reading.check_gpus),
+    Step(("geometry",), reading.check_geometry),
+    Step(("health",), reading.check_health),
+    Step(("recovery-action",), reading.check_recovery_action),
+    Step(("lookup", "lookup-at-once"), reading.time_lookup),
+    Step(("create-destroy", "uuid-at-once", "uuid-repeats", "gone-at-once"), cutting.try_one_slice),
+    Step(("ids",), cutting.try_ids),
+    Step(("highest-start",), cutting.try_highest_start),
+    Step(("refusals",), cutting.try_refusals),
+    Step(("all-gpus-at-once",), cutting.try_all_gpus_at_once),
+    Step(("read-while-changing",), cutting.try_reading_while_changing),
+    Step(("other-process",), cutting.try_other_process),
+    Step(("host-program",), holders.try_host_program),
     Step(
         (
             "container-start",
@@ -80,14 +80,14 @@ def prove(trial: Trial, show: Show) -> list[LineAnswer]:
     """
     answers = []
     for step in STEPS:
-        for answer in answers_of(step, trial):
+        for answer in step_answers(step, trial):
             show(answer)
             answers.append(answer)
     return answers
 
 
-def answers_of(step: Step, trial: Trial) -> Iterator[LineAnswer]:
-    """An answer for each line of a step, in order; what ends a step is the answer of the rest."""
+def step_answers(step: Step, trial: Trial) -> Iterator[LineAnswer]:
+    """Yield an answer for each line of a step; an error answers the remaining lines."""
     open_lines = list(step.lines)
     reason = "nothing came back"
     try:
@@ -107,8 +107,8 @@ def answers_of(step: Step, trial: Trial) -> Iterator[LineAnswer]:
         yield LineAnswer.untried(line, reason)
 
 
-def as_it_was(trial: Trial, problems: Sequence[str]) -> LineAnswer:
-    """Whether the GPUs that were cut are as they were before the run, and no container is left.
+def check_restored(trial: Trial, problems: Sequence[str]) -> LineAnswer:
+    """Check that the used GPUs are as before the run, and no container is left.
 
     The other GPUs are the pool's, which goes on cutting them meanwhile.
 
@@ -117,7 +117,7 @@ def as_it_was(trial: Trial, problems: Sequence[str]) -> LineAnswer:
         problems: what could not be undone.
     """
     before = {uuid: before for uuid, before in trial.before.items() if uuid not in trial.barred}
-    after = lying_there({uuid: trial.infos[uuid] for uuid in before}, trial.driver.slices)
+    after = existing_slices({uuid: trial.infos[uuid] for uuid in before}, trial.driver.slices)
     remnants = [
         f"{trial.label(uuid)}: slices more: {len(after[uuid] - slices)}, "
         f"fewer: {len(slices - after[uuid])}"
@@ -132,7 +132,7 @@ def as_it_was(trial: Trial, problems: Sequence[str]) -> LineAnswer:
 
 
 class RunClock:
-    """When a run began, and how long it takes."""
+    """The start and the duration of a run."""
 
     def __init__(self) -> None:
         self.at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%MZ")
@@ -140,11 +140,11 @@ class RunClock:
 
     @property
     def seconds(self) -> float:
-        """Since it began."""
+        """Return the seconds since the run began."""
         return round(time.monotonic() - self._started_at, 1)
 
 
-def report_of(
+def make_report(
     trial: Trial,
     answers: Sequence[LineAnswer],
     watch: RunClock,
@@ -153,7 +153,7 @@ def report_of(
     is_read_only: bool,
     lab: str,
 ) -> Report:
-    """The report of a run that is over."""
+    """Return the report of a finished run."""
     return Report(
         watch.at,
         watch.seconds,

@@ -68,7 +68,7 @@ class StudentContainer:
         self.api.exec_start(created["Id"], detach=True)
 
     def remove(self) -> None:
-        """End it at once; one that is gone is fine."""
+        """Remove the container at once, if it exists."""
         with suppress(NotFound):
             self.api.remove_container(self.id, force=True, v=True)
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from miglab_hub.prove.lines import LineAnswer
-from miglab_hub.prove.pace import pace_of
+from miglab_hub.prove.pace import choose_pace
 from miglab_hub.prove.report import Report
-from miglab_hub.prove.run import RunClock, Show, as_it_was, prove, report_of
-from miglab_hub.prove.trial import ContainerSettings, Journal, Trial, lying_there, read_gpus
+from miglab_hub.prove.run import RunClock, Show, check_restored, make_report, prove
+from miglab_hub.prove.trial import ContainerSettings, Journal, Trial, existing_slices, read_gpus
 from miglab_pool.gpu.proof import WatchedProofDriver, open_for_proof
 from miglab_pool.state.proof import ProofRecord
 
@@ -52,7 +52,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Proof:
-    """What came of a run, and what its file must not name.
+    """The results of a run, and the names that its file must not contain.
 
     Attributes:
         report: of the run.
@@ -85,14 +85,14 @@ def prove_lab(settings: "Settings", options: Options, show: Show) -> Proof:
     if settings.is_on_slurm:
         raise StartError("the GPUs of a lab on Slurm are Slurm's: miglab prove is for the pool's")
     make_simulated(settings)
-    with _opened(
-        settings.simulated_state, settings.gpus.uuids or None, limit_of(settings)
+    with _open_driver(
+        settings.simulated_state, settings.gpus.uuids or None, call_limit_s(settings)
     ) as driver:
         if options.is_read_only:
-            proof = _read_only(driver, options, show, settings.simulated_state)
+            proof = _prove_read_only(driver, options, show, settings.simulated_state)
         else:
-            proof = _on_loan(settings, driver, options, show)
-    return Proof(proof.report, proof.gpus, names_of(settings))
+            proof = _prove_on_loan(settings, driver, options, show)
+    return Proof(proof.report, proof.gpus, site_names(settings))
 
 
 def prove_simulated(options: Options, show: Show) -> Proof:
@@ -113,23 +113,23 @@ def prove_host(options: Options, show: Show) -> Proof:
     Raises:
         GpuError: there is no driver.
     """
-    with _opened(None, None) as driver:
-        return _read_only(driver, options, show, None, has_lab=False)
+    with _open_driver(None, None) as driver:
+        return _prove_read_only(driver, options, show, None, has_lab=False)
 
 
-def limit_of(settings: "Settings") -> float:
-    """How long a driver call may take, seconds: longer than the lab's pool gives a change."""
+def call_limit_s(settings: "Settings") -> float:
+    """Return the limit of a driver call, seconds: longer than the pool's own."""
     return max(LIMIT_S, PATIENCE * settings.gpus.change_s)
 
 
-def names_of(settings: "Settings") -> list[str]:
-    """What the site is called, and its image."""
+def site_names(settings: "Settings") -> list[str]:
+    """Return names that identify the site, to be redacted."""
     lab, servers = settings.lab, settings.servers
     of_site = {lab.name, lab.title, lab.subdomain_host, servers.image, *settings.courses}
     return sorted(of_site - OUR_NAMES)
 
 
-def _on_loan(
+def _prove_on_loan(
     settings: "Settings", driver: WatchedProofDriver, options: Options, show: Show
 ) -> Proof:
     from miglab_hub.prove.loan import gpus_on_loan
@@ -139,12 +139,12 @@ def _on_loan(
         trial = _trial(driver, loan.barred, loan.journal, options, settings.simulated_state)
         trial.servers, trial.no_servers = _servers(settings)
         answers = prove(trial, show)
-        last = as_it_was(trial, loan.undo(driver))
+        last = check_restored(trial, loan.undo(driver))
         show(last)
         return _proof(trial, [*answers, last], watch, options, loan.lab)
 
 
-def _read_only(
+def _prove_read_only(
     driver: WatchedProofDriver,
     options: Options,
     show: Show,
@@ -161,7 +161,7 @@ def _read_only(
     trial = _trial(driver, barred, journal, options, simulated_state)
     trial.has_lab = has_lab
     answers = prove(trial, show)
-    last = as_it_was(trial, [])
+    last = check_restored(trial, [])
     show(last)
     return _proof(trial, [*answers, last], watch, options, NO_LAB)
 
@@ -174,7 +174,7 @@ def _trial(
     simulated_state: Path | None,
 ) -> Trial:
     infos, unread = read_gpus(driver)
-    pace = pace_of(is_quick=options.is_quick, is_simulated=simulated_state is not None)
+    pace = choose_pace(is_quick=options.is_quick, is_simulated=simulated_state is not None)
     return Trial(
         driver,
         infos,
@@ -184,7 +184,7 @@ def _trial(
         pace,
         runs_programs=options.runs_programs,
         simulated_state=simulated_state,
-        before=lying_there(infos, driver.slices),
+        before=existing_slices(infos, driver.slices),
     )
 
 
@@ -200,7 +200,7 @@ def _servers(settings: "Settings") -> tuple[ContainerSettings | None, str]:
 def _proof(
     trial: Trial, answers: Sequence[LineAnswer], watch: RunClock, options: Options, lab: str
 ) -> Proof:
-    report = report_of(
+    report = make_report(
         trial,
         answers,
         watch,
@@ -212,7 +212,7 @@ def _proof(
 
 
 @contextmanager
-def _opened(
+def _open_driver(
     simulated_state: Path | None, gpu_uuids: Sequence[str] | None, limit_s: float = LIMIT_S
 ) -> Iterator[WatchedProofDriver]:
     driver = open_for_proof(simulated_state=simulated_state, gpu_uuids=gpu_uuids, limit_s=limit_s)

@@ -28,7 +28,7 @@ RETRY_S = 0.02
 
 
 class Journal:
-    """What the run may have made, on disk before it is made.
+    """The record of what a run may have made, written before it is made.
 
     Args:
         folder: the lab's; None for a run that makes nothing.
@@ -40,15 +40,15 @@ class Journal:
         self.record = record
 
     def announce(self, *slices: ProofSlice) -> None:
-        """Slices may lie there from now on."""
+        """Record placements at which slices may lie from now on."""
         self._keep(with_slices(self.record, slices))
 
     def announce_containers(self) -> None:
-        """Containers of the run may exist from now on."""
+        """Record that containers of the run may exist from now on."""
         self._keep(replace(self.record, has_containers=True))
 
     def withdraw(self, *slices: ProofSlice) -> None:
-        """No slice of the run lies there any more."""
+        """Record that no slice of the run is left at these placements."""
         self._keep(without_slices(self.record, slices))
 
     def _keep(self, record: ProofRecord) -> None:
@@ -77,7 +77,7 @@ class ContainerSettings:
 
 @dataclass
 class Trial:
-    """See the module.
+    """What the lines are tried with: driver, GPUs, pace and journal.
 
     Attributes:
         driver: all GPUs of the run.
@@ -108,7 +108,7 @@ class Trial:
 
     @property
     def free(self) -> list[str]:
-        """The GPUs that may be cut.
+        """Return the GPUs that may be partitioned.
 
         Raises:
             CannotTry: there is none.
@@ -122,11 +122,11 @@ class Trial:
         return free
 
     def label(self, uuid: str) -> str:
-        """What the report calls a GPU."""
+        """Return the report's name of a GPU."""
         return f"GPU {self.driver.uuids.index(uuid)}"
 
     def smallest_place(self, uuid: str) -> ProofSlice:
-        """A free placement for the smallest plain profile of a GPU.
+        """Return a free placement for a GPU's smallest plain profile.
 
         Raises:
             CannotTry: nothing fits.
@@ -140,18 +140,18 @@ class Trial:
         raise CannotTry(f"{self.label(uuid)} has no room: slices that nobody holds fill it")
 
     def free_placements(self, uuid: str, profile: Profile) -> list[Placement]:
-        """Where a slice of a profile fits beside what lies on a GPU, lowest start first."""
+        """Return the free placements of a profile on a GPU, lowest start first."""
         readings = self.driver.slices(uuid)
         neighbours = [Placed(reading.profile, reading.placement) for reading in readings]
         return legal_placements(profile, neighbours)
 
     def profile(self, place: ProofSlice) -> Profile:
-        """The profile of an announced placement."""
+        """Return the profile of an announced placement."""
         return self.infos[place.gpu].geometry.by_name[place.profile]
 
     @contextmanager
     def announced(self, *places: ProofSlice) -> Iterator[None]:
-        """Announce placements; what lies there at the end is destroyed."""
+        """Announce placements, and destroy the slices there at the end of the block."""
         self.journal.announce(*places)
         try:
             yield
@@ -161,7 +161,7 @@ class Trial:
                 self.journal.withdraw(*places)
 
     def needs(self, uuid: str) -> str | None:
-        """What the GPU's driver wants an operator to do; None if it does not tell."""
+        """Return the recovery action that the driver reports; None if it reports none."""
         return self.driver.ask(uuid, lambda d: d.needs(uuid))
 
     def create(self, place: ProofSlice) -> tuple[SliceReading, CallTimes]:
@@ -208,7 +208,7 @@ class Trial:
 
 
 def read_gpus(driver: WatchedProofDriver) -> tuple[dict[str, GpuInfo], dict[str, str]]:
-    """What each GPU is, in NVML's order, and why the others do not say."""
+    """Return each GPU's facts in NVML's order, and why others have none."""
     infos: dict[str, GpuInfo] = {}
     unread: dict[str, str] = {}
     for uuid in driver.uuids:
@@ -219,10 +219,10 @@ def read_gpus(driver: WatchedProofDriver) -> tuple[dict[str, GpuInfo], dict[str,
     return dict(sorted(infos.items(), key=lambda item: item[1].index)), unread
 
 
-def lying_there(
+def existing_slices(
     infos: Mapping[str, GpuInfo], slices: Callable[[str], list[SliceReading]]
 ) -> dict[str, frozenset[ProofSlice]]:
-    """The slices on each GPU that tells them."""
+    """Return the slices on each GPU that answers."""
     slices_by_gpu = {}
     for uuid in infos:
         try:

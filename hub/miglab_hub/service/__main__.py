@@ -65,7 +65,7 @@ GPUS_OPEN_S = 3.0
 
 @dataclass(frozen=True)
 class ServiceParts:
-    """What runs together in one service process.
+    """The parts that run together in one service process.
 
     Attributes:
         close: gives back what was opened; to be called last.
@@ -122,7 +122,7 @@ async def _close_waits(parts: ServiceParts, stop: asyncio.Event) -> None:
 
 
 def assemble(settings: Settings) -> ServiceParts:
-    """Open everything; the pool's lock is held by the caller.
+    """Open all parts of the service; the caller holds the pool's lock.
 
     Raises:
         LedgerError: the ledger cannot be used.
@@ -163,7 +163,7 @@ def assemble(settings: Settings) -> ServiceParts:
 
 
 def _end_servers(ender: ServerEnder, metrics: Metrics) -> Callable[[PoolRunner], Awaitable[None]]:
-    """What ends the servers whose leases are up, and asks after those that are being released."""
+    """Return the job that ends servers whose leases are over."""
 
     async def end_servers(runner: PoolRunner) -> None:
         leases = await runner.decide(lambda pool: release_due_leases(pool, metrics.reclaimed))
@@ -193,7 +193,7 @@ def _management(
 
 
 def _open(settings: Settings) -> tuple[WatchedDriver, Ledger, ExitStack]:
-    """GPUs, ledger, and what gives back both and the locks.  A GPU that hangs is not waited for."""
+    """Open GPUs and ledger, with a stack that closes both; do not wait for a hanging GPU."""
     driver = open_watched(
         simulated_state=settings.simulated_state,
         gpu_uuids=settings.gpus.uuids or None,
@@ -222,7 +222,7 @@ def _open_ledger(settings: Settings, opened: ExitStack) -> Ledger:
 
 
 def _report_rights(driver: WatchedDriver) -> None:
-    """Say at once what would be met at the first slice; GPUs leased whole need no such right."""
+    """Log missing rights to create slices, unless all GPUs are leased whole."""
     if driver.simulated:
         return
     rights = examine_mig_rights()
@@ -231,7 +231,7 @@ def _report_rights(driver: WatchedDriver) -> None:
 
 
 def _keep_backup(settings: Settings) -> None:
-    """Copy all that belongs together before an upgrade changes the ledger."""
+    """Make a backup before an upgrade changes the ledger."""
     if check_file(settings.ledger) == VERSION:
         return
     settings.backups.mkdir(mode=0o700, exist_ok=True)
@@ -251,7 +251,7 @@ def _times(settings: Settings) -> Times:
 def release_due_leases(
     pool: Pool, count: Callable[[str], None] = lambda _kind: None
 ) -> list[LeaseView]:
-    """Ask for the leases back whose time, or warning by staff, is up; returns all live leases."""
+    """Release leases whose time or warning is over; return all live leases."""
     for _ in pool.staff.release_reclaimed():
         count(WarningKind.STAFF.value)
     for lease in pool.leases.due():

@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 def geometries(settings: Settings) -> list[Geometry] | None:
-    """How the lab's GPUs can be cut; the simulated ones are made when missing.
+    """Return the geometries of the lab's GPUs; create simulated ones if missing.
 
     Returns:
         None if not every GPU answers in time: then nobody knows.
@@ -48,7 +48,7 @@ def geometries(settings: Settings) -> list[Geometry] | None:
 
 
 def read_boot_id(settings: Settings) -> Callable[[], str]:
-    """What tells one start of the machine with the GPUs from another: this host, or a simulated."""
+    """Return the boot id of the machine with the GPUs: this host, or the simulated one."""
     folder = settings.simulated_state
     if folder is None:
         return boot_id_or_unknown

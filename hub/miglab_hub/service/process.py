@@ -21,7 +21,7 @@ from miglab_api.scopes import SERVICE
 from miglab_hub import lab_secrets
 from miglab_hub.errors import StartError
 from miglab_hub.settings.lab_toml import Settings, load
-from miglab_pool.http.access.auth import bearer
+from miglab_pool.http.access.auth import bearer_token
 from miglab_pool.http.access.hub_tokens import HubAccess, HubTokens
 from miglab_pool.http.connection_limits import (
     PortInUseError,
@@ -30,7 +30,7 @@ from miglab_pool.http.connection_limits import (
     management_limits,
     raise_descriptor_limit,
     serve,
-    students_limits,
+    student_limits,
 )
 from miglab_pool.reclaim.policy import Rules
 from miglab_pool.state.lock import AlreadyRunning, PoolLock
@@ -49,7 +49,7 @@ HUB_TIMEOUT_S = 30.0
 
 
 class RepeatFilter(logging.Filter):
-    """Passes a warning that strangers can cause once a minute, by its words before their values.
+    """Passes each kind of warning that strangers can cause at most once a minute.
 
     It belongs on a handler: a logger is the process's, and keeps its filters for ever.
 
@@ -67,7 +67,7 @@ class RepeatFilter(logging.Filter):
         self._next_at: dict[str, float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether it is written."""
+        """Return whether a record is written."""
         is_strangers = record.name in self._loggers
         if not is_strangers or record.levelno > logging.ERROR or record.exc_info:
             return True
@@ -116,7 +116,7 @@ def foreground(
 
 @contextmanager
 def locked_sockets(settings: Settings) -> Iterator[tuple[socket.socket, socket.socket]]:
-    """The lab's lock, and the sockets for management and for students.
+    """Take the lab's lock and open the sockets for management and students.
 
     Raises:
         AlreadyRunning: another service of this lab runs.
@@ -136,22 +136,22 @@ async def serve_apps(
     sockets: tuple[socket.socket, socket.socket],
     stop: asyncio.Event,
 ) -> None:
-    """Serve both, each within its limits, until ``stop`` is set."""
+    """Serve both applications, each within its limits, until ``stop`` is set."""
     descriptors = raise_descriptor_limit()
     tokens: HubTokens = student.state.tokens
 
     def server_of_request(request: HTTPConnection) -> str | None:
-        return tokens.known(bearer(request))
+        return tokens.known(bearer_token(request))
 
     listeners = (
         listener(management, management_limits(descriptors, management.state.sign_in.known)),
-        listener(student, students_limits(descriptors, server_of_request)),
+        listener(student, student_limits(descriptors, server_of_request)),
     )
     await serve(list(zip(listeners, sockets, strict=True)), stop)
 
 
 def access_rules(settings: Settings) -> Rules:
-    """What [reclaim] and [lab] say."""
+    """Return the access rules of [reclaim] and [lab]."""
     return Rules(
         limits=settings.reclaim,
         shows_holders=not settings.has_simulated_gpus,
@@ -162,7 +162,7 @@ def access_rules(settings: Settings) -> Rules:
 
 
 def private(path: Path) -> str:
-    """A secret, read from a file that only its owner may read.
+    """Return a secret from a file that only its owner may read.
 
     Raises:
         OSError: it cannot be read, or others may read it.
@@ -175,7 +175,7 @@ def private(path: Path) -> str:
 
 
 def make_access(settings: Settings, cache_s: int = 30) -> HubAccess:
-    """How the service reaches the hub, and as whom."""
+    """Return how the service reaches the hub, and as whom."""
     return HubAccess(
         api_url=settings.hub_api_url,
         hub_prefix=f"{settings.lab.base_url}hub/",
@@ -189,7 +189,7 @@ def make_access(settings: Settings, cache_s: int = 30) -> HubAccess:
 
 
 def hub_client(access: HubAccess) -> httpx.AsyncClient:
-    """The hub's API, as the service."""
+    """Return a client of the hub's API, with the service's token."""
     return httpx.AsyncClient(
         base_url=access.api_url,
         headers={"Authorization": f"token {access.token}"},

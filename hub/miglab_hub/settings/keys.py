@@ -39,7 +39,7 @@ OLD_NAMES = {
 
 
 def keys_of(model: type[BaseModel]) -> dict[str, FieldInfo]:
-    """The keys of a table, tables in it included."""
+    """Return the keys of a table, tables in it included."""
     return {
         field.alias or name: field
         for name, field in model.model_fields.items()
@@ -48,12 +48,12 @@ def keys_of(model: type[BaseModel]) -> dict[str, FieldInfo]:
 
 
 def is_fixed(field: FieldInfo) -> bool:
-    """Whether it is a constant that only tests change."""
+    """Whether a field is a constant that only tests change."""
     return any(isinstance(mark, NotASetting) for mark in field.metadata)
 
 
 def table_of(field: FieldInfo) -> type[BaseModel] | None:
-    """The table that a key stands for, or each of its tables by name; None for a plain value."""
+    """Return the model of a key's table, or of its tables by name; None for a plain value."""
     for kind in (field.annotation, *get_args(field.annotation)):
         if isinstance(kind, type) and issubclass(kind, BaseModel):
             return kind
@@ -61,14 +61,14 @@ def table_of(field: FieldInfo) -> type[BaseModel] | None:
 
 
 def is_named(field: FieldInfo) -> bool:
-    """Whether it is a table of tables, such as [courses.NAME]."""
+    """Whether a field is a table of tables, such as [courses.NAME]."""
     return table_of(field) not in (None, field.annotation)
 
 
 def unknown_keys(
     model: type[BaseModel], table: Mapping[str, Any], prefix: str = "", kind: str = ""
 ) -> Iterator[str]:
-    """What is wrong with each key that a file has and its tables have not.
+    """Yield a message for each key of a file that no table has.
 
     Args:
         model: the table's.
@@ -115,17 +115,17 @@ BY_SHAPE = ("limits", "slurm.shapes")
 
 
 def reference(model: type[BaseModel]) -> str:
-    """The page of the settings, in Markdown, as the site's build makes it from the models."""
+    """Return the reference page of the settings, in Markdown."""
     return "\n".join([HEAD, *(_section(title, table) for title, table in _tables(model))])
 
 
 def keys(model: type[BaseModel]) -> list[str]:
-    """Every key of lab.toml with its table, such as ``courses.NAME.shapes``."""
+    """Yield every key of lab.toml with its table, such as ``courses.NAME.shapes``."""
     return [f"{title}.{key}" for title, table in _tables(model) for key in _values(table)]
 
 
 def _tables(model: type[BaseModel], above: str = "") -> Iterator[tuple[str, type[BaseModel]]]:
-    """Each table with its title: the lab's own, then the pool's."""
+    """Yield each table with its title: the lab's own, then the pool's."""
     fields = keys_of(model)
     for key in sorted(fields, key=lambda key: key in PoolSettings.model_fields):
         if (table := table_of(fields[key])) is not None:
@@ -141,7 +141,7 @@ def _values(table: type[BaseModel]) -> dict[str, FieldInfo]:
 
 
 def _section(title: str, table: type[BaseModel]) -> str:
-    """A table; its keys are headings that other pages link to, as `[…](#pool.lease_s)`."""
+    """Return a table's section; its keys are headings with anchors, as `[…](#pool.lease_s)`."""
     summary = " ".join((table.__doc__ or "").split(": ", 1)[1].split())
     lines = [f"## [{title}]", "", summary[0].upper() + summary[1:], ""]
     for key, field in _values(table).items():

@@ -309,7 +309,7 @@ class Settings(StateFolder, PoolSettings):
 
 
 def settings_model() -> type[Settings]:
-    """All of lab.toml, the tables of a scheduler's own package included."""
+    """Return the model of lab.toml, with the tables of a scheduler's own package."""
     model: type[Settings] | None = plugin("settings", SCHEDULER)
     return model or Settings
 
@@ -349,7 +349,7 @@ def load(
 
 
 def _read_port_file(file: Path) -> list[str]:
-    """Port and bridge of a running lab; nothing if none runs, or another account's does."""
+    """Return port and bridge of a running lab; empty without one of this account."""
     try:
         return file.read_text(encoding="utf-8").split()
     except (FileNotFoundError, PermissionError):
@@ -418,7 +418,7 @@ def _build_settings(table: dict[str, Any], start_facts: Mapping[str, Any]) -> Se
 def _refuse_own_staff(
     file: Path, authentication: Authentication, courses: Mapping[str, Course]
 ) -> None:
-    """Staff are called as an outside authenticator calls them, not like the lab's own accounts."""
+    """Refuse the lab's own account names as staff of an outside authenticator."""
     staff = {
         "authentication.admins": authentication.admins,
         "authentication.instructors": authentication.instructors,
@@ -437,7 +437,7 @@ def _refuse_own_staff(
 
 
 def _with_roster(course: Course, folder: Path) -> Course:
-    """The course with the people of its roster beside those of lab.toml."""
+    """Return the course with the people of its roster added."""
     roster = read_roster(folder / course.roster)
     people = {
         "members": (*course.members, *roster.students),
@@ -448,7 +448,7 @@ def _with_roster(course: Course, folder: Path) -> Course:
 
 
 def _hub_names(names: Iterable[str]) -> frozenset[str]:
-    """Names as the hub may have them: as given, or in lower case, as most authenticators do."""
+    """Return names as given and in lower case, which most authenticators use."""
     return frozenset(form for name in names for form in (name, name.lower()))
 
 
@@ -462,5 +462,5 @@ def _describe_problem(problem: Mapping[str, Any]) -> str:
 
 
 def _host(name: str) -> str:
-    """An address as URLs have it: IPv6 in brackets."""
+    """Return an address for a URL: IPv6 in brackets."""
     return f"[{name}]" if ":" in name else name

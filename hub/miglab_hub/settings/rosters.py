@@ -48,7 +48,7 @@ class Roster:
 
 
 def read_roster(file: Path) -> Roster:
-    """A roster from its file.
+    """Read a roster from its file.
 
     Raises:
         RosterError: it cannot be read, or something in it makes no sense.
@@ -61,7 +61,7 @@ def read_roster(file: Path) -> Roster:
 
 
 def parse_roster(raw: bytes, file: str) -> Roster:
-    """A roster from a file's bytes.
+    """Parse a roster from a file's bytes.
 
     The first line names the columns, one of them `USER_COLUMNS`; `ROLE_COLUMN` may be there, all
     others are left aside.  Columns are parted by comma, semicolon or tab.  Text is UTF-8, with or
@@ -112,7 +112,7 @@ def _decode(raw: bytes, file: str) -> str:
 
 
 def _rows(text: str, file: str) -> Iterator[tuple[int, list[str]]]:
-    """Each line that is not empty, with its number."""
+    """Yield each line that is not empty, with its number."""
     first = text.lstrip().split("\n", 1)[0]
     delimiter = max(DELIMITERS, key=first.count)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
@@ -143,7 +143,7 @@ def _columns(head: Sequence[str], place: str) -> tuple[int, int | None]:
 def _people(
     rows: Iterator[tuple[int, list[str]]], user: int, role: int | None
 ) -> tuple[dict[str, RosterRole], list[Fault]]:
-    """Everybody with their role, and what is wrong, by line.
+    """Return the people with their roles, and the faults by line.
 
     To the hub ``Ada`` and ``ada`` are one user.
     """

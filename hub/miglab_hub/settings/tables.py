@@ -329,7 +329,7 @@ def is_loopback(host: str) -> bool:
 
 
 def unproven_identity(class_: str) -> str:
-    """Why an authenticator that does not check who signs in is for this machine alone."""
+    """Return why an authenticator without identity checks is for this machine alone."""
     return (
         f'other machines reach this lab, and with authentication.class "{class_}" every student '
         "can sign in as any other: choose another authenticator, or set "
@@ -338,13 +338,13 @@ def unproven_identity(class_: str) -> str:
 
 
 def is_local_only(lab: Lab) -> bool:
-    """Whether only this machine reaches the lab; a public domain means a front end before it."""
+    """Whether only this machine reaches the lab; a public domain implies a front end."""
     name = urlsplit(lab.subdomain_host).hostname or "localhost"
     return is_loopback(lab.host) and f".{name}".endswith(OWN_NAMES)
 
 
 def service_origin(subdomain_host: str, service: str) -> str:
-    """The origin that JupyterHub's subdomain hook ``idna`` gives a service; empty without domains.
+    """Return the origin of a service by JupyterHub's hook ``idna``; empty without domains.
 
     Args:
         subdomain_host: ``https://lab.example.edu``, or empty.
@@ -357,5 +357,5 @@ def service_origin(subdomain_host: str, service: str) -> str:
 
 
 def host_of(origin: str) -> str:
-    """What a request to an origin says in its Host header."""
+    """Return the Host header of requests to an origin."""
     return urlsplit(origin).netloc

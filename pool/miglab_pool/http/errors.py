@@ -1,4 +1,4 @@
-"""Every refusal has the same body: a word for machines, a sentence for people."""
+"""Refusals over HTTP: each has a reason for programs and a sentence for people."""
 
 import logging
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from miglab_pool.refused import Refused
 
 log = logging.getLogger(__name__)
 
-LONGEST_BODY = 64 * 1024  # bytes; no message of ours comes near
+LONGEST_BODY = 64 * 1024  # bytes; no request of the lab is nearly as long
 CSP = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'self'"
@@ -32,7 +32,7 @@ REASONS = {
     "bad-disk": "the disk of the lab's state folder is full or fails: nothing was changed",
     "bad-input": "the request cannot be read",
     "forbidden": "it belongs to somebody else, or needs a role",
-    "hub-silent": "the hub does not answer",
+    "hub-silent": "the hub does not response",
     "no-such-page": "there is nothing at this address",
     "not-signed-in": "no token or session, or one that is not known (any more)",
     "sign-in-failed": "the way back from the hub was not this browser's",
@@ -43,7 +43,7 @@ REASONS = {
     "wrong-method": "the address does not take this method",
     "xsrf": "a write by a browser without the page's token",
 }
-"""The reasons with which the service itself refuses, beside the pool's."""
+"""The reasons with which the service itself refuses, besides those of the pool."""
 
 REFUSED: dict[int | str, dict[str, Any]] = {
     status: {"model": Refusal, "description": text}
@@ -57,7 +57,7 @@ REFUSED: dict[int | str, dict[str, Any]] = {
         422: "The request makes no sense.",
         429: "The queue is full, or this comes too often.",
         500: "Something nobody foresaw.",
-        503: "The pool or the hub cannot answer now.",
+        503: "The pool or the hub cannot response now.",
         507: "The lab's disk is full.",
     }.items()
 }
@@ -71,12 +71,12 @@ UNFORESEEN = (
 
 
 class DeniedError(Exception):
-    """The service says no, before the pool is asked.
+    """The service refuses a request before the pool sees it.
 
     Attributes:
         status: the HTTP status.
         reason: one of `REASONS`.
-        message: what the person can do about it.
+        message: what happened, and what the person can do about it.
     """
 
     def __init__(self, status: int, reason: str, message: str) -> None:
@@ -86,8 +86,8 @@ class DeniedError(Exception):
         self.message = message
 
 
-def install(app: FastAPI, count: Callable[[str], None]) -> None:
-    """Give an application its refusals and its security headers.
+def install_refusals(app: FastAPI, count: Callable[[str], None]) -> None:
+    """Install the refusals, the body limit and the security headers of an application.
 
     Args:
         app: the application.
@@ -95,12 +95,12 @@ def install(app: FastAPI, count: Callable[[str], None]) -> None:
     """
 
     async def refused(_request: Request, error: Exception) -> JSONResponse:
-        status, reason, message = _said(error)
+        status, reason, message = _refusal_parts(error)
         count(reason)
-        answer = _answer(status, reason, message)
+        response = _refusal_response(status, reason, message)
         if reason == "unforeseen":
-            answer.headers.update(HEADERS)  # this answer is given outside of all middleware
-        return answer
+            response.headers.update(HEADERS)  # this response is made outside of all middleware
+        return response
 
     # An error that is unforeseen is raised again afterwards, for the log.
     for kind in (LedgerUnwritable, Exception, Refused, DeniedError, RequestValidationError):
@@ -113,21 +113,21 @@ def install(app: FastAPI, count: Callable[[str], None]) -> None:
 class BodyLimit:
     """ASGI middleware that reads no more of a request than `LONGEST_BODY`.
 
-    The framework reads a body into memory before it asks who sends it.
+    The framework reads a body into memory before the principal is known.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on as long as it is short enough."""
-        seen = 0
+        """Pass the request on, and fail once it is too long."""
+        read_bytes = 0
 
         async def counted() -> Message:
-            nonlocal seen
+            nonlocal read_bytes
             message = await receive()
-            seen += len(message.get("body", b""))
-            if seen > LONGEST_BODY:
+            read_bytes += len(message.get("body", b""))
+            if read_bytes > LONGEST_BODY:
                 raise HTTPException(413, f"A request has at most {LONGEST_BODY} bytes.")
             return message
 
@@ -135,13 +135,13 @@ class BodyLimit:
 
 
 class SecurityHeaders:
-    """ASGI middleware that adds `HEADERS` to every answer, streams included."""
+    """ASGI middleware that adds `HEADERS` to every response, streams included."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, and the answer back with the headers."""
+        """Pass the request on, and the response back with the headers."""
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -154,34 +154,34 @@ class SecurityHeaders:
 
 
 async def http_error(_request: Request, error: Exception) -> JSONResponse:
-    """The framework's own no, such as that there is nothing at this address."""
+    """Return the framework's own errors, such as an unknown address, as refusals."""
     assert isinstance(error, AnyHTTPException)
     reason = {404: "no-such-page", 405: "wrong-method"}.get(error.status_code, "bad-input")
-    answer = _answer(error.status_code, reason, str(error.detail))
-    answer.headers.update(error.headers or {})
-    return answer
+    response = _refusal_response(error.status_code, reason, str(error.detail))
+    response.headers.update(error.headers or {})
+    return response
 
 
-def _said(error: Exception) -> tuple[int, str, str]:
-    """The status, reason and message for an error."""
+def _refusal_parts(error: Exception) -> tuple[int, str, str]:
+    """Return the status, reason and message for an error."""
     if isinstance(error, Refused | DeniedError):
         return error.status, error.reason, error.message
     if isinstance(error, RequestValidationError):
-        return 422, "bad-input", _in_words(error)
+        return 422, "bad-input", _describe_invalid(error)
     if isinstance(error, LedgerUnwritable):
         log.error("%s", error)
         return 507, "bad-disk", str(error)
     return 500, "unforeseen", UNFORESEEN
 
 
-def _answer(status: int, reason: str, message: str) -> JSONResponse:
+def _refusal_response(status: int, reason: str, message: str) -> JSONResponse:
     return JSONResponse(Refusal(reason=reason, message=message).model_dump(), status)
 
 
-def _in_words(error: RequestValidationError) -> str:
-    """Where and what, without repeating what was sent."""
+def _describe_invalid(error: RequestValidationError) -> str:
+    """Return where a request is invalid and why, without repeating its content."""
     parts = [
-        f"{'.'.join(str(step) for step in item['loc'])}: {item['msg']}"
-        for item in error.errors()[:5]
+        f"{'.'.join(str(step) for step in detail['loc'])}: {detail['msg']}"
+        for detail in error.errors()[:5]
     ]
     return "The request cannot be read: " + "; ".join(parts)

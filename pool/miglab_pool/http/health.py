@@ -1,8 +1,8 @@
-"""How the service is: for whoever watches it (open to all, names nobody), and the Health page.
+"""The health of the service: a route that is open to all and names nobody, and the Health page.
 
-What the service cannot know from memory (files, disk, Docker) is examined at most now and then.  An
-examination may take seconds, or hang: it runs on a thread of its own that nobody waits for longer
-than `PATIENCE_S`, and that does not keep the service from ending.
+Files, disk and Docker are examined on demand, at most once a minute.  An examination may take
+seconds, or hang.  So it runs on a thread of its own, a request waits for it no longer than
+`PATIENCE_S`, and it does not keep the service from ending.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from miglab_pool.gpu.readings import Health
 from miglab_pool.http.access.dependencies import OPEN, Runner
 from miglab_pool.http.access.principal import Principal
 from miglab_pool.http.errors import REFUSED
-from miglab_pool.http.pages.frame import render, short
+from miglab_pool.http.pages.frame import render, short_duration
 from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.ledger.rows import GPU_LOST, GPU_OK, GPU_UNFIT, GPU_UNKNOWN
 from miglab_pool.worker.health_findings import (
@@ -38,8 +38,8 @@ from miglab_pool.worker.inspect_gpu import Finding as Disagreement
 log = logging.getLogger(__name__)
 
 PATIENCE_S = 3.0
-LIVES_S = 60.0
-Look = Callable[[], list[HealthFinding]]
+FINDINGS_LIVE_S = 60.0
+Examine = Callable[[], list[HealthFinding]]
 STALE_S = 120.0
 STATES = {
     GPU_OK: "answers",
@@ -50,31 +50,32 @@ STATES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Examined:
-    """What was found last.
+class Examination:
+    """The result of the last examination.
 
     Attributes:
-        age_s: how long ago; None if nothing was found yet.
-        looks_for_s: how long the examination under way has lasted; None if there is none.
+        findings: what it found.
+        age_s: how long ago that was; None if none has ended yet.
+        running_s: how long the examination under way has lasted; None if there is none.
     """
 
     findings: tuple[HealthFinding, ...] = ()
     age_s: float | None = None
-    looks_for_s: float | None = None
+    running_s: float | None = None
 
 
 class Doctor:
-    """Examines the service when it is asked, one examination at a time for all who ask.
+    """Examines the service on demand, with one examination at a time for all requests.
 
     Args:
-        look: examines; may take long.
+        look: examines the service; may take long.
         clock: seconds that never jump.
-        patience_s: how long who asks waits for an examination under way.
+        patience_s: how long a request waits for an examination under way.
     """
 
     def __init__(
         self,
-        look: Look,
+        look: Examine,
         clock: Callable[[], float] = time.monotonic,
         patience_s: float = PATIENCE_S,
     ) -> None:
@@ -85,9 +86,9 @@ class Doctor:
         self._done = asyncio.Event()
         self._found: tuple[float, list[HealthFinding]] | None = None
 
-    async def examine(self) -> Examined:
-        """What was found, no older than a minute if that can be had in time."""
-        is_old = self._found is None or self._clock() - self._found[0] > LIVES_S
+    async def examine(self) -> Examination:
+        """Return the last findings, no older than a minute if they can be had in time."""
+        is_old = self._found is None or self._clock() - self._found[0] > FINDINGS_LIVE_S
         if self._began is None and is_old:
             self._begin()
         if self._began is not None:
@@ -95,7 +96,7 @@ class Doctor:
                 await asyncio.wait_for(self._done.wait(), self._patience_s)
         now = self._clock()
         at, findings = self._found or (None, ())
-        return Examined(
+        return Examination(
             tuple(findings),
             None if at is None else now - at,
             None if self._began is None else now - self._began,
@@ -107,17 +108,17 @@ class Doctor:
         self._done.clear()
 
         def run() -> None:
-            found = self._looked()
+            findings = self._examine()
             if not loop.is_closed():
-                loop.call_soon_threadsafe(self._take, found)
+                loop.call_soon_threadsafe(self._finish, findings)
 
         Thread(target=run, name="miglab-doctor", daemon=True).start()
 
-    def _take(self, found: list[HealthFinding]) -> None:
-        self._found, self._began = (self._clock(), found), None
+    def _finish(self, findings: list[HealthFinding]) -> None:
+        self._found, self._began = (self._clock(), findings), None
         self._done.set()
 
-    def _looked(self) -> list[HealthFinding]:
+    def _examine(self) -> list[HealthFinding]:
         """The outer frame of the thread: an examination that fails is a finding."""
         try:
             return self._look()
@@ -127,7 +128,7 @@ class Doctor:
 
 
 class ServiceHealth(WireModel):
-    """How the pool is.
+    """The health of the pool.
 
     Attributes:
         gpus_troubled: how many of the GPUs take no new lease.
@@ -162,14 +163,14 @@ router = APIRouter(prefix="/api", responses=REFUSED)
 
 @router.get("/health", dependencies=[OPEN])
 async def health(runner: Runner) -> ServiceHealth:
-    """Whether the pool answers, its rounds succeed, and every GPU answers; open to all."""
-    return health_of(runner, await runner.snapshot())
+    """Return whether the pool's rounds succeed and every GPU answers; open to all."""
+    return service_health(runner, await runner.snapshot())
 
 
-def health_of(runner: PoolRunner, snapshot: PoolSnapshot) -> ServiceHealth:
-    """How the pool is, by a snapshot of it."""
+def service_health(runner: PoolRunner, snapshot: PoolSnapshot) -> ServiceHealth:
+    """Return the health of the pool, by a snapshot of it."""
     troubled = sum(gpu.state != "ok" for gpu in snapshot.gpus)
-    has_other_engine = any(one.kind == "engine" for one in runner.findings)
+    has_other_engine = any(finding.kind == "engine" for finding in runner.findings)
     return ServiceHealth(
         ok=not (troubled or runner.is_stuck or runner.failing or runner.unknown_to_hub)
         and not (has_other_engine or runner.is_disk_full)
@@ -179,7 +180,9 @@ def health_of(runner: PoolRunner, snapshot: PoolSnapshot) -> ServiceHealth:
         is_stuck=runner.is_stuck,
         is_reconciled=runner.is_reconciled,
         unknown_to_hub=len(runner.unknown_to_hub),
-        left_alone=sum(one.kind == "holder" and not one.action for one in runner.findings),
+        left_alone=sum(
+            finding.kind == "holder" and not finding.action for finding in runner.findings
+        ),
         is_other_engine=has_other_engine,
         silent_servers=runner.silent_servers,
         is_disk_full=runner.is_disk_full,
@@ -190,37 +193,39 @@ def health_of(runner: PoolRunner, snapshot: PoolSnapshot) -> ServiceHealth:
 
 @dataclass(frozen=True, slots=True)
 class GpuCard:
-    """One GPU as the page shows it.
+    """One GPU as the Health page shows it.
 
     Attributes:
-        said: what it said last; None if nothing.
-        age_s: how long ago.
+        last_health: its last health reading; None if there is none.
+        age_s: how long ago that was.
     """
 
     gpu: GpuView
-    said: Health | None = None
+    last_health: Health | None = None
     age_s: float | None = None
 
     @property
     def is_bad(self) -> bool:
-        """Whether somebody must look after it."""
-        return self.gpu.state != "ok" or (self.said is not None and self.said.ok is False)
+        """Whether the GPU needs attention."""
+        return self.gpu.state != "ok" or (
+            self.last_health is not None and self.last_health.ok is False
+        )
 
     @property
     def verdict(self) -> str:
-        """How it is, in a word or two."""
+        """The state of the GPU, in a word or two."""
         if self.gpu.state == "ok":
             return "needs attention" if self.is_bad else STATES["ok"]
         return STATES.get(self.gpu.state, self.gpu.state)
 
     @property
     def is_stale(self) -> bool:
-        """Whether what it said is too old to be relied on."""
+        """Whether the last reading is too old to be relied on."""
         return self.age_s is None or self.age_s > STALE_S
 
 
 async def page(request: Request, principal: Principal) -> str:
-    """The whole page."""
+    """Return the Health page."""
     runner: PoolRunner = request.app.state.runner
     doctor: Doctor = request.app.state.doctor
     examined = await doctor.examine()
@@ -228,8 +233,8 @@ async def page(request: Request, principal: Principal) -> str:
     contradictions = await runner.decide(lambda pool: pool.check_invariants())
     snapshot = await runner.snapshot()
     findings = [
-        *of_gpus(snapshot, condition),
-        *pool_findings(snapshot, health_of(runner, snapshot).model_dump(), contradictions),
+        *gpu_findings(snapshot, condition),
+        *pool_findings(snapshot, service_health(runner, snapshot).model_dump(), contradictions),
         *examined.findings,
     ]
     return render(
@@ -240,67 +245,67 @@ async def page(request: Request, principal: Principal) -> str:
         wrong=[finding for finding in findings if finding.is_wrong],
         fine=[finding for finding in findings if not finding.is_wrong],
         examined=examined,
-        cards=cards(snapshot, condition, time.time()),
-        lines=[one for one in condition.history if one.reason != "listed"],
+        cards=gpu_cards(snapshot, condition, time.time()),
+        lines=[entry for entry in condition.history if entry.reason != "listed"],
         names={gpu.uuid: f"GPU {gpu.index}" for gpu in snapshot.gpus},
-        in_words=in_words,
+        describe_entry=describe_entry,
         driver=BY,
-        strangers=strangers(snapshot),
-        open_findings=orphans(runner.findings),
+        foreign_or_quarantined=foreign_or_quarantined(snapshot),
+        open_findings=open_findings(runner.findings),
         versions=condition.versions,
         simulated=snapshot.simulated,
         call_s=runner.gpu_call_s,
         now=time.time(),
-        short=short,
-        called=called,
+        short_duration=short_duration,
+        holder_name=holder_name,
         hot_c=HOT_C,
     )
 
 
-def of_gpus(snapshot: PoolSnapshot, condition: Condition) -> list[HealthFinding]:
-    """What doctor says of GPUs that take leases; of the others the pool says more.  Pure."""
-    infos, said = condition.infos, condition.wellness
+def gpu_findings(snapshot: PoolSnapshot, condition: Condition) -> list[HealthFinding]:
+    """Return doctor's findings on GPUs that take leases; the pool reports the others.  Pure."""
+    infos, readings = condition.infos, condition.wellness
     return [
         finding
         for gpu in snapshot.gpus
-        if gpu.state == GPU_OK and gpu.uuid in said and gpu.uuid in infos
+        if gpu.state == GPU_OK and gpu.uuid in readings and gpu.uuid in infos
         for finding in gpu_findings(
             infos[gpu.uuid],
-            said[gpu.uuid].health,
+            readings[gpu.uuid].health,
             is_whole=infos[gpu.uuid].mig is False,  # the mode is as wanted, or it would be unfit
         )
     ]
 
 
-def cards(snapshot: PoolSnapshot, condition: Condition, now: float) -> list[GpuCard]:
-    """Each GPU with what it said last.  Pure."""
-    said = condition.wellness
+def gpu_cards(snapshot: PoolSnapshot, condition: Condition, now: float) -> list[GpuCard]:
+    """Return each GPU with its last health reading.  Pure."""
+    readings = condition.wellness
     return [
-        GpuCard(gpu, said[gpu.uuid].health, max(0.0, now - said[gpu.uuid].at))
-        if gpu.uuid in said
+        GpuCard(gpu, readings[gpu.uuid].health, max(0.0, now - readings[gpu.uuid].at))
+        if gpu.uuid in readings
         else GpuCard(gpu)
         for gpu in snapshot.gpus
     ]
 
 
-def in_words(one: AuditEntry) -> str:
-    """What happened, where the ledger has no words for it: how the GPU was then.  Pure."""
-    state = STATES.get(one.to_state, one.to_state)
-    return state if one.reason in ("", one.to_state) else one.reason
+def describe_entry(entry: AuditEntry) -> str:
+    """Return the reason of an entry, or else the state of the GPU, in words.  Pure."""
+    state = STATES.get(entry.to_state, entry.to_state)
+    return state if entry.reason in ("", entry.to_state) else entry.reason
 
 
-def strangers(snapshot: PoolSnapshot) -> list[tuple[GpuView, SliceView]]:
-    """Slices that the lab did not make, and those that are set aside.  Pure."""
+def foreign_or_quarantined(snapshot: PoolSnapshot) -> list[tuple[GpuView, SliceView]]:
+    """Return the foreign and the quarantined slices, each with its GPU.  Pure."""
     odd = (SliceState.FOREIGN, SliceState.QUARANTINED)
-    return [(gpu, item) for gpu in snapshot.gpus for item in gpu.slices if item.state in odd]
+    return [(gpu, slice_) for gpu in snapshot.gpus for slice_ in gpu.slices if slice_.state in odd]
 
 
-def called(holder: str) -> str:
-    """A container as Docker's own lists call it; anything else as it is.  Pure."""
+def holder_name(holder: str) -> str:
+    """Return the name of a container as Docker lists it; of other holders, the holder.  Pure."""
     kind, _, name = holder.partition(":")
     return f"container {name[:12]}" if kind == "container" else holder
 
 
-def orphans(findings: Iterable[Disagreement]) -> list[Disagreement]:
-    """What reconcile found at its last round and left to somebody; slices are listed anyhow."""
-    return [one for one in findings if not one.action and one.kind != "slice"]
+def open_findings(findings: Iterable[Disagreement]) -> list[Disagreement]:
+    """Return what the last reconcile left to people, but for slices, which are listed anyway."""
+    return [finding for finding in findings if not finding.action and finding.kind != "slice"]

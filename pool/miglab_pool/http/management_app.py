@@ -1,8 +1,8 @@
-"""The management application: what spawner, staff and browsers may ask.
+"""The management application, for the spawner, staff and browsers.
 
-Here are the routes of the pool as a whole (offers, its snapshot and the stream of its events, what
-it says of itself, metrics), and all subjects' routes and pages are put together.  Pages are drawn
-on the server from the same answers as the API; `pages.frame` is what they share.
+It has the routes of the pool as a whole (offers, the snapshot and the stream of its events,
+invariants, metrics), and puts the routes and pages of all subjects together.  Pages are drawn on
+the server from the same answers as the API; `pages.frame` has what they share.
 """
 
 from collections import Counter
@@ -22,13 +22,27 @@ from miglab_api.offers import Offers
 from miglab_pool.http import health as health_page
 from miglab_pool.http import proof
 from miglab_pool.http.access.auth import SignIn
-from miglab_pool.http.access.dependencies import OPEN, Runner, Who, needs, who, who_again
+from miglab_pool.http.access.dependencies import (
+    OPEN,
+    Runner,
+    Viewer,
+    find_principal,
+    needs,
+    refresh_principal,
+)
 from miglab_pool.http.access.hub_address import BelowBaseUrl
-from miglab_pool.http.access.hub_tokens import Members, nobody_says
+from miglab_pool.http.access.hub_tokens import Members, unknown_members
 from miglab_pool.http.access.principal import Principal, Right, visible_snapshot
-from miglab_pool.http.errors import REFUSED, DeniedError, install
+from miglab_pool.http.errors import REFUSED, DeniedError, install_refusals
 from miglab_pool.http.pages import details_page, pool_page
-from miglab_pool.http.pages.frame import PLACES, SERVICE, DrawnPage, callback, no_such_page, steps
+from miglab_pool.http.pages.frame import (
+    PLACES,
+    SERVICE,
+    DrawnPage,
+    finish_sign_in,
+    no_such_page,
+    steps_css,
+)
 from miglab_pool.http.pool_runner import LONGEST_POLL_S, PoolRunner
 from miglab_pool.layouts import page as layouts_page
 from miglab_pool.leases import routes as lease_routes
@@ -39,13 +53,13 @@ from miglab_pool.staff import log_page
 from miglab_pool.staff import routes as staff_routes
 from miglab_pool.usage import page as usage_page
 
-A_PERSON = 16  # tabs and `miglab pool watch`
+MOST_STREAMS_OF_ONE = 16  # of one principal: tabs and `miglab pool watch`
 
 
-class SnapshotTexts:
+class SnapshotJson:
     """The pool's snapshot as JSON, as each principal may see it.
 
-    It is the snapshot's identity that says whether it is another: of one version there is one.
+    Each version of the pool has one snapshot object, so another object is another version.
     """
 
     def __init__(self) -> None:
@@ -53,7 +67,7 @@ class SnapshotTexts:
         self._texts: dict[Principal, str] = {}
 
     async def of(self, runner: PoolRunner, principal: Principal) -> str:
-        """The snapshot of this moment for the principal."""
+        """Return the current snapshot for the principal."""
         snapshot = await runner.snapshot()
         if snapshot is not self._snapshot:
             self._snapshot, self._texts = snapshot, {}
@@ -63,29 +77,29 @@ class SnapshotTexts:
         return self._texts[principal.viewer]
 
 
-async def _one_stream(request: Request) -> AsyncIterator[None]:
-    """Count a stream while it is open, by whoever reads it.
+async def _count_stream(request: Request) -> AsyncIterator[None]:
+    """Count a stream while it is open, by principal.
 
-    Beside the route's own parameter, which says the right.
+    The route's own parameter says which right it needs.
 
     Raises:
-        DeniedError: 429: there are enough.
+        DeniedError: 429 if the principal has too many.
     """
-    principal = await who(request)
+    principal = await find_principal(request)
     now_open: Counter[str] = request.app.state.streams
-    if not principal.is_spawner and now_open[principal.by] >= A_PERSON:
-        said = f"You follow the pool in {A_PERSON} windows already. Close one."
-        raise DeniedError(429, "too-many-streams", said)
-    now_open[principal.by] += 1
+    if not principal.is_spawner and now_open[principal.actor] >= MOST_STREAMS_OF_ONE:
+        message = f"You follow the pool in {MOST_STREAMS_OF_ONE} windows already. Close one."
+        raise DeniedError(429, "too-many-streams", message)
+    now_open[principal.actor] += 1
     try:
         yield
     finally:
-        now_open[principal.by] -= 1
-        if not now_open[principal.by]:
-            del now_open[principal.by]
+        now_open[principal.actor] -= 1
+        if not now_open[principal.actor]:
+            del now_open[principal.actor]
 
 
-ONE_STREAM = Depends(_one_stream)
+COUNTED_STREAM = Depends(_count_stream)
 
 
 router = APIRouter(prefix="/api", responses=REFUSED)
@@ -94,38 +108,41 @@ router = APIRouter(prefix="/api", responses=REFUSED)
 @router.get("/offers")
 async def offers(
     request: Request,
-    principal: Who,
+    principal: Viewer,
     runner: Runner,
     course: Annotated[list[str], Query(max_length=100)],
     user: str | None = None,
 ) -> Offers:
-    """What the courses offer; a student may ask about themselves and their own courses only.
+    """Return what courses offer; a student may ask about themselves and their own courses only.
 
-    Of another user one learns what that user's quotas leave, so it takes the right to see names.
+    The offers for another user show what that user's quotas leave, so they need the right to see
+    names.
     """
     if user is None and not principal.is_spawner:
         user = principal.name
-    own = (
+    own_courses = (
         (*principal.course_names, request.app.state.default_course)
         if principal.is_user(user)
         else ()
     )
-    seen = [name for name in course if name in own or principal.may(Right.SEE_NAMES, name)]
-    if course and not seen and not principal.is_user(user):
+    visible_courses = [
+        name for name in course if name in own_courses or principal.may(Right.SEE_NAMES, name)
+    ]
+    if course and not visible_courses and not principal.is_user(user):
         raise DeniedError(403, "forbidden", "You can see your own offers only.")
-    course = seen
+    course = visible_courses
     return await runner.look(lambda pool: pool.offers(course, user))
 
 
 @router.get("/pool")
-async def pool_now(principal: Who, runner: Runner) -> PoolSnapshot:
-    """The pool now, as far as the principal may see it."""
+async def pool_now(principal: Viewer, runner: Runner) -> PoolSnapshot:
+    """Return the pool now, as far as the principal may see it."""
     return visible_snapshot(await runner.snapshot(), principal)
 
 
 @router.get("/invariants")
 async def invariants(_: Annotated[Principal, needs(Right.HEALTH)], runner: Runner) -> list[str]:
-    """What contradicts the pool's invariants, in words; empty is well."""
+    """Return in words what contradicts the pool's invariants; empty if nothing does."""
     return await runner.read(lambda pool: pool.check_invariants())
 
 
@@ -135,57 +152,63 @@ async def reclaim(
     runner: Runner,
     user: Annotated[str | None, Query(max_length=USER_MAX)] = None,
 ) -> list[Explanation]:
-    """What the reclaimer thinks of every lease in use, or of one user's, and why; asks only."""
+    """Return how the reclaimer judges each lease in use, or one user's; changes nothing."""
     reclaimer = runner.reclaimer
     if reclaimer is None:
         return []
-    found = await runner.decide(lambda pool: reclaimer.explain(pool, user))
-    return [one for one in found if principal.may(Right.EXPLAIN, one.course)]
+    explanations = await runner.decide(lambda pool: reclaimer.explain(pool, user))
+    return [
+        explanation
+        for explanation in explanations
+        if principal.may(Right.EXPLAIN, explanation.course)
+    ]
 
 
-@router.get("/events", response_class=EventSourceResponse, dependencies=[ONE_STREAM])
+@router.get("/events", response_class=EventSourceResponse, dependencies=[COUNTED_STREAM])
 async def events(
-    principal: Who, runner: Runner, request: Request
+    principal: Viewer, runner: Runner, request: Request
 ) -> AsyncIterator[ServerSentEvent]:
-    """A server-sent event ``pool`` with the snapshot, now and after every change.
+    """Send an event ``pool`` with the snapshot, now and after every change.
 
-    Before each event, and at least every half minute, the hub is asked again who asks (it believes
-    its last answer for as long again): a lost role hides the names, a sign-out ends the stream.
+    Before each event, and at least every half minute, the principal is read again from the hub,
+    whose answers are cached for as long: a lost role hides the names, a sign-out ends the stream.
     """
-    now: Principal | None = principal
-    while now is not None and not runner.notifier.closed:
-        seen = runner.notifier.version
-        texts: SnapshotTexts = request.app.state.texts
-        yield ServerSentEvent(event="pool", id=str(seen), raw_data=await texts.of(runner, now))
-        now = await _principal_at_next_news(request, runner, seen, now)
+    reader: Principal | None = principal
+    while reader is not None and not runner.notifier.closed:
+        seen_version = runner.notifier.version
+        texts: SnapshotJson = request.app.state.texts
+        yield ServerSentEvent(
+            event="pool", id=str(seen_version), raw_data=await texts.of(runner, reader)
+        )
+        reader = await _principal_at_next_news(request, runner, seen_version, reader)
 
 
 async def _principal_at_next_news(
-    request: Request, runner: PoolRunner, seen: int, shown_to: Principal
+    request: Request, runner: PoolRunner, seen_version: int, shown_to: Principal
 ) -> Principal | None:
-    """Wait for a change of the pool or of their rights; None if they may see nothing."""
+    """Wait for a change of the pool or of the reader's rights; None once they may see nothing."""
     while True:
-        await runner.notifier.beyond(seen, LONGEST_POLL_S)
-        now = await who_again(request, shown_to)
-        if now != shown_to or runner.notifier.version != seen or runner.notifier.closed:
-            return now
+        await runner.notifier.beyond(seen_version, LONGEST_POLL_S)
+        reader = await refresh_principal(request, shown_to)
+        if reader != shown_to or runner.notifier.version != seen_version or runner.notifier.closed:
+            return reader
 
 
 async def metrics(request: Request) -> Response:
-    """For Prometheus.  At the listener's root, which the hub's proxy does not pass on."""
+    """Return the metrics for Prometheus, at the listener's root, which the hub's proxy hides."""
     runner: PoolRunner = request.app.state.runner
-    held = await runner.look(lambda pool: pool.leases.brief())
+    leases = await runner.look(lambda pool: pool.leases.brief())
     runner.metrics.gpu_call_s.set(runner.gpu_call_s)
     runner.metrics.silent_servers.set(runner.silent_servers)
     runner.metrics.disk_full.set(runner.is_disk_full)
     runner.metrics.watched_disks(runner.disks)
-    said = await runner.decide(lambda pool: pool.wellness())
-    healths = {gpu: one.health for gpu, one in said.items()}
-    text = runner.metrics.render(await runner.snapshot(), held, healths)
+    wellness = await runner.decide(lambda pool: pool.wellness())
+    healths = {gpu: gpu_wellness.health for gpu, gpu_wellness in wellness.items()}
+    text = runner.metrics.render(await runner.snapshot(), leases, healths)
     return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
-# -- all of it put together -----------------------------------------------------------------------
+# -- the application ------------------------------------------------------------------------------
 
 
 PAGES = {
@@ -197,7 +220,7 @@ PAGES = {
     "usage": usage_page.page,
     "health": health_page.page,
 }
-"""What draws each of `PLACES`."""
+"""The function that draws each of `PLACES`."""
 
 PARTS = (
     ("/fragment", pool_page.fragment),
@@ -207,7 +230,7 @@ PARTS = (
     ("/details/{kind}", details_page.details),
     ("/details/{kind}/{target}", details_page.details),
 )
-"""What pages fetch: the first address that matches answers, and asks for its own right."""
+"""The parts that pages fetch: the first address that matches answers; each has its own right."""
 
 ROUTERS = (
     lease_routes.router,
@@ -224,7 +247,7 @@ ROUTERS = (
 
 
 def page_router() -> APIRouter:
-    """Every page, the parts of them that change, sign-in's way back, and the static files."""
+    """Return the routes of the pages, their parts, the end of the sign-in, and the static files."""
     pages = APIRouter(include_in_schema=False)
     add = partial(pages.add_api_route, response_class=HTMLResponse)
     for place in PLACES:
@@ -234,12 +257,12 @@ def page_router() -> APIRouter:
     add("/layouts/preview", layouts_page.preview, methods=["POST"])
     pages.add_api_route(
         "/live",
-        pool_page.live,
+        pool_page.stream_changes,
         response_class=EventSourceResponse,
-        dependencies=[ONE_STREAM],
+        dependencies=[COUNTED_STREAM],
     )
-    pages.add_api_route("/oauth_callback", callback, dependencies=[OPEN])
-    pages.add_api_route("/static/steps.css", steps, dependencies=[OPEN])
+    pages.add_api_route("/oauth_callback", finish_sign_in, dependencies=[OPEN])
+    pages.add_api_route("/static/steps.css", steps_css, dependencies=[OPEN])
     pages.mount(
         "/static",
         StaticFiles(directory=SERVICE / "static", packages=[("miglab_api", "web")]),
@@ -256,21 +279,21 @@ def management_app(
     notices: tuple[str, ...] = (),
     title: str = "miglab",
     course_titles: Mapping[str, str] = MappingProxyType({}),
-    members: Members = nobody_says,
+    members: Members = unknown_members,
     timezone: str = "UTC",
-    look: health_page.Look = list,
+    look: health_page.Examine = list,
 ) -> FastAPI:
-    """The management application.
+    """Return the management application of a pool.
 
     Args:
-        runner: the pool.
-        sign_in: says who asks.
-        default_course: the course of those who are in none.
+        runner: runs the pool.
+        sign_in: finds the principal of a request.
+        default_course: the course of users who are in none.
         notices: labels that every page shows, such as "simulated GPUs".
         title: the lab's name on every page.
-        course_titles: by course, the name by which people know it.
-        members: says who is in a course; None while nobody can say.
-        timezone: where the days and weeks of a report of usage begin.
+        course_titles: the title of each course.
+        members: returns who is in a course; None while that is not known.
+        timezone: the time zone of the days and weeks of usage reports.
         look: examines the host, for the Health page; may take long.
     """
     prefix = sign_in.access.route
@@ -287,8 +310,8 @@ def management_app(
     app.state.default_course, app.state.notices = default_course, notices
     app.state.title, app.state.course_titles = title, course_titles
     app.state.members, app.state.parts_caches = members, pool_page.parts_caches(course_titles)
-    app.state.streams, app.state.texts = Counter(), SnapshotTexts()
-    install(app, runner.metrics.refused)
+    app.state.streams, app.state.texts = Counter(), SnapshotJson()
+    install_refusals(app, runner.metrics.refused)
     app.add_middleware(BelowBaseUrl, access=lambda: sign_in.access)
     app.add_exception_handler(404, no_such_page)
     return app
@@ -296,7 +319,7 @@ def management_app(
 
 @cache
 def _routes(prefix: str) -> APIRouter:
-    """All routes; FastAPI prepares each at its first request, once for every application."""
+    """Return all routes; FastAPI prepares each at its first request, once for all applications."""
     routes = APIRouter()
     for part in ROUTERS:
         routes.include_router(part, prefix=prefix)

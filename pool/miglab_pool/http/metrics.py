@@ -1,9 +1,9 @@
-"""What Prometheus reads: counted as it happens, and read off the pool at the moment it asks.
+"""The metrics for Prometheus: counters of events, and gauges read from the pool at each scrape.
 
-A slice is labelled by its GPU, its first memory slice and its profile, never by who holds it: names
+A slice is labelled by its GPU, its first memory slice and its profile, never by its holder: names
 would be unbounded, and metrics are open to whoever reaches the listener.  What is unknown has no
-sample; zero always means zero.  Every label has a bounded set of values;
-the docs' list of them is made from here.
+sample, so zero always means zero.  Every label has a bounded set of values; the docs' list of them
+is generated from here.
 """
 
 from collections import Counter as Tally
@@ -29,22 +29,22 @@ MIB = 1 << 20
 WAIT_BUCKETS_S = (1, 5, 15, 60, 300, 900, 1800, 3600, 7200)
 JOB_BUCKETS_S = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60)
 DRIVER_BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 30)
-FOUND = ("gpu", "slice", "lease", "ticket", "holder")
-"""What reconcile finds something about."""
+FINDING_KINDS = ("gpu", "slice", "lease", "ticket", "holder")
+"""The kinds of what findings of reconcile concern."""
 Labels = tuple[str, ...]
 Healths = Mapping[str, Health]
-NOTHING_SAID: Healths = MappingProxyType({})
+NO_HEALTHS: Healths = MappingProxyType({})
 
 
 REASONS = POOL_REASONS.keys() | SERVICE_REASONS.keys()
-"""The refusal reasons that are counted under their own name; others as ``other``."""
+"""The refusal reasons with a label of their own; others count as ``other``."""
 
 
 class Metrics:
     """The service's metrics, in a registry of their own.
 
     Args:
-        shapes: the shapes counted under their own name; others as ``other``.
+        shapes: the shapes with a label of their own; others count as ``other``.
     """
 
     def __init__(self, shapes: Iterable[str] = ()) -> None:
@@ -163,30 +163,32 @@ class Metrics:
         """Take over how full the lab's disks are."""
         known = [disk for disk in disks if not disk.problem]
         used: dict[Labels, float] = {(n,): disk.used_pct for disk in known for n in disk.holds}
-        _fill(self._disk_used, used, 0.01)
+        _set_samples(self._disk_used, used, 0.01)
 
-    def reconciled(self, found: Sequence[Finding]) -> None:
-        """Count what a round of reconcile found."""
-        still = Tally(one.kind for one in found if not one.action)
-        for about in FOUND:
-            self._open.labels(about).set(still[about])
-        for one in found:
-            if one.action:
-                self._repaired.labels(one.kind).inc()
+    def reconciled(self, findings: Sequence[Finding]) -> None:
+        """Count the findings of a round of reconcile."""
+        open_counts = Tally(finding.kind for finding in findings if not finding.action)
+        for kind in FINDING_KINDS:
+            self._open.labels(kind).set(open_counts[kind])
+        for finding in findings:
+            if finding.action:
+                self._repaired.labels(finding.kind).inc()
 
     def render(
-        self, snapshot: PoolSnapshot, leases: Iterable[LeaseView], healths: Healths = NOTHING_SAID
+        self, snapshot: PoolSnapshot, leases: Iterable[LeaseView], healths: Healths = NO_HEALTHS
     ) -> bytes:
-        """The metrics as Prometheus reads them, with what the pool holds now.
+        """Return the metrics as Prometheus reads them, with the state of the pool now.
 
         Args:
-            snapshot: of the pool.
-            leases: the live ones.
-            healths: what each GPU said last, by its UUID.
+            snapshot: the snapshot of the pool.
+            leases: the live leases.
+            healths: the last health reading of each GPU, by UUID.
         """
         self._paused.set(bool(snapshot.paused))
         self._waiting.set(len(snapshot.waiting))
-        _fill(self._leases, Tally((one.state.value, self._shape(one.shape)) for one in leases))
+        _set_samples(
+            self._leases, Tally((lease.state.value, self._shape(lease.shape)) for lease in leases)
+        )
         self._set_slices(snapshot)
         self._set_health(
             {(str(gpu.index),): healths[gpu.uuid] for gpu in snapshot.gpus if gpu.uuid in healths}
@@ -195,32 +197,32 @@ class Metrics:
 
     def _set_slices(self, snapshot: PoolSnapshot) -> None:
         gpus = Tally(gpu.state for gpu in snapshot.gpus)
-        _fill(self._gpus, {(name,): gpus[name] for name in GPU_STATES})
-        there = {
-            (str(gpu.index), str(item.start), item.profile): item
+        _set_samples(self._gpus, {(name,): gpus[name] for name in GPU_STATES})
+        slices = {
+            (str(gpu.index), str(slice_.start), slice_.profile): slice_
             for gpu in snapshot.gpus
-            for item in gpu.slices
+            for slice_ in gpu.slices
         }
-        states = Tally(item.state for gpu in snapshot.gpus for item in gpu.slices)
-        _fill(self._slices, {(state.value,): states[state] for state in SliceState})
-        well = [gpu for gpu in snapshot.gpus if gpu.state == "ok"]
-        self._all.set(sum(gpu.memory_slices for gpu in well))
-        self._free.set(sum(map(_free_of, well)))
-        _fill(self._memory, {at: item.memory_mib for at, item in there.items()}, MIB)
-        _fill(self._used, {at: item.memory_used_mib for at, item in there.items()}, MIB)
-        _fill(self._busy, {at: item.activity_pct for at, item in there.items()}, 0.01)
+        states = Tally(slice_.state for gpu in snapshot.gpus for slice_ in gpu.slices)
+        _set_samples(self._slices, {(state.value,): states[state] for state in SliceState})
+        answering = [gpu for gpu in snapshot.gpus if gpu.state == "ok"]
+        self._all.set(sum(gpu.memory_slices for gpu in answering))
+        self._free.set(sum(map(_free_memory_slices, answering)))
+        _set_samples(self._memory, {at: slice_.memory_mib for at, slice_ in slices.items()}, MIB)
+        _set_samples(self._used, {at: slice_.memory_used_mib for at, slice_ in slices.items()}, MIB)
+        _set_samples(self._busy, {at: slice_.activity_pct for at, slice_ in slices.items()}, 0.01)
 
     def _set_health(self, healths: Mapping[Labels, Health]) -> None:
-        _fill(self._heat, {gpu: said.temperature_c for gpu, said in healths.items()})
-        _fill(self._power, {gpu: said.power_w for gpu, said in healths.items()})
-        _fill(self._ecc, {gpu: said.ecc_errors for gpu, said in healths.items()})
+        _set_samples(self._heat, {gpu: health.temperature_c for gpu, health in healths.items()})
+        _set_samples(self._power, {gpu: health.power_w for gpu, health in healths.items()})
+        _set_samples(self._ecc, {gpu: health.ecc_errors for gpu, health in healths.items()})
         xids = {
-            (*gpu, scope.value): sum(xid.scope is scope for xid in said.xids)
-            for gpu, said in healths.items()
-            if said.xids is not None
+            (*gpu, scope.value): sum(xid.scope is scope for xid in health.xids)
+            for gpu, health in healths.items()
+            if health.xids is not None
             for scope in XidScope
         }
-        _fill(self._xids, xids)
+        _set_samples(self._xids, xids)
 
     def _shape(self, shape: str) -> str:
         return shape if shape in self._shapes else "other"
@@ -235,15 +237,15 @@ class Metrics:
         return Gauge(f"miglab_{name}", text, labels, registry=self.registry)
 
 
-def _fill(gauge: Gauge, samples: Mapping[Labels, float | None], unit: float = 1) -> None:
-    """These are its samples now, and no others; what is not known has none."""
+def _set_samples(gauge: Gauge, samples: Mapping[Labels, float | None], unit: float = 1) -> None:
+    """Replace the samples of a gauge; an unknown value has none."""
     gauge.clear()
     for labels, value in samples.items():
         if value is not None:
             gauge.labels(*labels).set(value * unit)
 
 
-def _free_of(gpu: GpuView) -> int:
-    """Memory slices of a GPU that nobody holds: not cut, or cut and free."""
-    held = sum(item.size for item in gpu.slices if item.state is not SliceState.FREE)
-    return max(0, gpu.memory_slices - held)
+def _free_memory_slices(gpu: GpuView) -> int:
+    """Return the memory slices of a GPU that nobody holds, partitioned or not."""
+    held_size = sum(slice_.size for slice_ in gpu.slices if slice_.state is not SliceState.FREE)
+    return max(0, gpu.memory_slices - held_size)

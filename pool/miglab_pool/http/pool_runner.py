@@ -1,9 +1,9 @@
 """Runs the synchronous pool inside an asyncio process.
 
 Decisions (ledger only, fast) run one at a time on one thread.  What may call NVML is done for each
-GPU by itself, on threads of their own, so that a GPU that hangs delays no other; holders are asked
-after on another thread, so that a slow Docker engine delays no slice.  Who only looks at the pool
-is answered from its published view, on a thread that holds up none of these.  Nothing here decides.
+GPU by itself, on threads of their own, so that a GPU that hangs delays no other.  Holders are
+checked on another thread, so that a slow Docker engine delays no slice.  Queries are answered from
+the pool's published view, on a thread that delays none of these.  Nothing here decides.
 """
 
 import asyncio
@@ -33,26 +33,26 @@ log = logging.getLogger(__name__)
 _POOL, _RECLAIM = settings.Pool(), settings.Reclaim()
 T = TypeVar("T")
 HOLDER_JOBS = frozenset({JobKind.PROBE})
-MOST_GPU_THREADS = 256  # of which a GPU takes one while something is done to it, or read
-ESTIMATE_REST = 10  # times what an estimate took: so it costs at most a tenth of one core
+MOST_GPU_THREADS = 256  # a GPU takes one while a job runs on it or it is read
+ESTIMATE_REST = 10  # times the time of an estimate, so that it costs at most a tenth of a core
 GPU_JOBS = frozenset(JobKind) - HOLDER_JOBS
 THREADS = ("holders", "disks", "estimates", "report", "look", "decide")
-"""What is done on a thread of its own, one after another."""
-LONGEST_POLL_S = 30.0  # who waits for news is answered by then, changed or not
+"""Each kind of work has a thread of its own, on which it is done one after another."""
+LONGEST_POLL_S = 30.0  # a request that waits for a change is answered by then
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """How often the pool looks after itself, seconds.
+    """The periods of the pool's loops, seconds.
 
     Attributes:
         turn_s: between two turns when nothing else causes one.
-        jobs_s: between two looks for jobs that become due by time alone.
-        holders_s: between two looks for servers that ended without anybody saying so.
+        jobs_s: between two checks for jobs that become due by time alone.
+        holders_s: between two checks for servers that ended unnoticed.
         reconcile_s: between two comparisons of ledger, GPUs and holders.
         sample_s: between two readings of the slices' memory and processes.
         estimate_s: between two estimates of the waits; more if one takes long.
-        reclaim_s: between two looks for what is to be warned or reclaimed.
+        reclaim_s: between two rounds of the reclaimer.
         disks_s: between two looks at how full the disks are.
         retention_s: between two deletions of rows that are too old.
         start_s: how long the service waits, when it starts, for all GPUs to be compared.
@@ -73,7 +73,7 @@ class Times:
 
 
 class CachedSnapshot(NamedTuple):
-    """The pool at one version, for all who ask."""
+    """The snapshot of one version of the pool, for all requests."""
 
     version: int
     snapshot: PoolSnapshot
@@ -81,13 +81,13 @@ class CachedSnapshot(NamedTuple):
 
 
 class PoolRunner:
-    """The one way to the pool for everything in this process.
+    """The only access to the pool in this process.
 
     Attributes:
         notifier: wakes whoever waits for a change; its version is the pool's.
-        metrics: what is counted on the way.
-        reclaimer: warns, and takes back; None for a pool that takes nothing back by itself.
-        last_hour: how full the pool was, a look a minute with its moment; a restart begins anew.
+        metrics: the service's metrics.
+        reclaimer: warns and reclaims; None for a pool that reclaims nothing by itself.
+        last_hour: the headcount of each minute, with its moment; a restart begins anew.
         is_reconciled: whether ledger, GPUs and holders were compared since this process began.
         findings: what reconcile found at its last round.
         unknown_to_hub: the releasing leases whose servers the hub says it does not have.
@@ -110,12 +110,12 @@ class PoolRunner:
         self._gpu = ThreadPoolExecutor(MOST_GPU_THREADS, "miglab-gpu")
         self._threads = {name: ThreadPoolExecutor(1, f"miglab-{name}") for name in THREADS}
         self.last_hour: deque[tuple[float, Headcount]] = deque(maxlen=60)
-        self._drawn: CachedSnapshot | None = None
-        self._drawing: asyncio.Task[None] | None = None
+        self._cached: CachedSnapshot | None = None
+        self._caching: asyncio.Task[None] | None = None
         self._busy: set[str] = set()  # GPUs for which a job is under way
         self._sampling: set[str] = set()
         self._to_sample: Iterator[str] = iter(())
-        self._beside: set[asyncio.Task[None]] = set()
+        self._background: set[asyncio.Task[None]] = set()
         self._on_gpus: set[Future[Any]] = set()
         self._failing: set[str] = set()
         self.is_reconciled = False
@@ -124,70 +124,70 @@ class PoolRunner:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def decide(self, decision: Callable[[Pool], T]) -> T:
-        """Run a decision of the pool, alone, and wake whoever waits for what it changed.
+        """Run a decision of the pool, with no other at the same time, and announce its change.
 
         Raises:
-            Refused: what the pool refuses.
-            RuntimeError: the service ends.
+            Refused: the pool refuses.
+            RuntimeError: the service is stopping.
         """
-        return await self._on("decide", decision)
+        return await self._run_on("decide", decision)
 
     async def name_of(self, user_id: str, name: str) -> str:
-        """What the pool calls somebody, whom the hub called ``name``, perhaps a while ago.
+        """Return the pool's name for a user whom the hub called ``name``, perhaps a while ago.
 
-        A name that somebody else has by now, or still has in the pool, is not theirs.
+        A name that another user has by now, or still has in the pool, is not given to them.
         """
-        called = self._pool.people.name_of(user_id)
-        if called is not None:
-            return called
+        known_name = self._pool.people.name_of(user_id)
+        if known_name is not None:
+            return known_name
         return await self.decide(lambda pool: pool.people.name_for_hub_user(user_id, name))
 
     async def snapshot(self) -> PoolSnapshot:
-        """The pool now, from memory unless it changed since; however many ask, it is drawn once."""
-        return (await self._now()).snapshot
+        """Return the pool's snapshot, made once for each version for all requests."""
+        return (await self._current()).snapshot
 
     async def waiting(self) -> Mapping[int, TicketView]:
-        """Those who wait, by ticket, as the snapshot has them."""
-        return (await self._now()).waiting
+        """Return the waiting tickets of the snapshot, by number."""
+        return (await self._current()).waiting
 
-    async def _now(self) -> CachedSnapshot:
-        asked = self._pool.version
-        while self._drawn is None or self._drawn.version < asked:
-            if self._drawing is None:
-                self._drawing = asyncio.create_task(self._draw())
-            await asyncio.shield(self._drawing)
-        return self._drawn
+    async def _current(self) -> CachedSnapshot:
+        wanted_version = self._pool.version
+        while self._cached is None or self._cached.version < wanted_version:
+            if self._caching is None:
+                self._caching = asyncio.create_task(self._cache_snapshot())
+            await asyncio.shield(self._caching)
+        return self._cached
 
-    async def _draw(self) -> None:
+    async def _cache_snapshot(self) -> None:
         try:
-            self._drawn = await self.look(_drawn)
+            self._cached = await self.look(_cached_snapshot)
         finally:
-            self._drawing = None
+            self._caching = None
 
     async def look(self, question: Callable[[Pool], T]) -> T:
-        """Ask what is answered from the pool's view alone; no decision waits for it.
+        """Answer a query from the pool's view alone; no decision waits for it.
 
         Raises:
-            Refused: what the pool refuses.
-            RuntimeError: the service ends.
+            Refused: the pool refuses.
+            RuntimeError: the service is stopping.
         """
-        return await self._on("look", question)
+        return await self._run_on("look", question)
 
     async def read(self, question: Callable[[Pool], T]) -> T:
-        """Ask what is read from the ledger's file alone: long, on a thread that nothing waits for.
+        """Answer a query from the ledger's file alone; it may take long, and nothing waits for it.
 
         Raises:
-            RuntimeError: the service ends.
+            RuntimeError: the service is stopping.
         """
-        return await self._on("report", question)
+        return await self._run_on("report", question)
 
     async def run_jobs(self, kinds: frozenset[JobKind]) -> bool:
-        """Do the next job of these kinds, if there is one, on the thread it belongs to.
+        """Run the next job of these kinds, if any, on its thread.
 
-        What is done to a GPU goes on while other GPUs' jobs are begun.
+        The job of a GPU goes on while jobs of other GPUs begin.
 
         Returns:
-            Whether there was one.
+            Whether there was a job.
         """
         if not self._pool.may_have_jobs(kinds):
             return False
@@ -199,19 +199,19 @@ class PoolRunner:
             await self._perform(job)
         else:
             self._busy.add(job.gpu)
-            self._start_beside("job", partial(self._perform, job), self._busy, job.gpu)
+            self._start_background("job", partial(self._perform, job), self._busy, job.gpu)
         return True
 
     async def _perform(self, job: Job) -> None:
         started = perf_counter()
         if job.kind is JobKind.PROBE:
-            await self._on("holders", lambda pool: pool.perform(job))
+            await self._run_on("holders", lambda pool: pool.perform(job))
         else:
             await self.on_gpu_thread(lambda pool: pool.perform(job))
         self.metrics.job_s.labels(job.kind.value).observe(perf_counter() - started)
 
     async def on_gpu_thread(self, work: Callable[[Pool], T]) -> T:
-        """Run what calls NVML beside everything else; the driver bounds how long it may take."""
+        """Run work that calls NVML beside everything else; the driver limits its time."""
         under_way = self._gpu.submit(work, self._pool)
         self._on_gpus.add(under_way)
         under_way.add_done_callback(self._on_gpus.discard)
@@ -222,7 +222,7 @@ class PoolRunner:
 
     @property
     def gpu_call_s(self) -> float:
-        """How long the oldest driver call under way has lasted; 0 when there is none."""
+        """How long the oldest driver call under way has lasted, seconds; 0 if there is none."""
         return self._pool.worker.driver.longest_call_s
 
     @property
@@ -250,7 +250,7 @@ class PoolRunner:
         """The loops whose last round failed, by name."""
         return tuple(sorted(self._failing))
 
-    async def _on(self, thread: str, work: Callable[[Pool], T]) -> T:
+    async def _run_on(self, thread: str, work: Callable[[Pool], T]) -> T:
         loop = asyncio.get_running_loop()
         try:
             return await loop.run_in_executor(self._threads[thread], work, self._pool)
@@ -260,8 +260,8 @@ class PoolRunner:
     async def start(self) -> None:
         """Compare ledger, GPUs and holders once, then start the timers.
 
-        A GPU that hangs is not waited for: it is compared when it answers, and takes no lease
-        before that.
+        The start does not wait for a GPU that hangs: it is compared when it answers, and takes no
+        lease before.
         """
         first = asyncio.create_task(self._reconcile())
         await asyncio.wait({first}, timeout=self._times.start_s)
@@ -284,7 +284,7 @@ class PoolRunner:
             every(times.sample_s / max(1, len(gpus)), "sample", self._sample_next),
             every(times.disks_s, "disks", self._watch_disks),
             every(times.estimate_s, "estimate", self._estimate),
-            every(60.0, "last hour", self._note_people),
+            every(60.0, "last hour", self._record_people),
             every(times.retention_s, "retention", lambda: self.decide(lambda p: p.delete_old())),
         ]
         if self._end_servers is not None:
@@ -295,13 +295,13 @@ class PoolRunner:
         self._tasks += map(asyncio.create_task, loops)
 
     async def stop(self) -> bool:
-        """End the timers and every wait.
+        """Stop the timers and end every wait.
 
         Returns:
-            Whether all threads are at rest; False if a call is stuck and was left behind.
+            Whether all threads have ended; False if a call hangs and was left behind.
         """
         self.notifier.close()
-        tasks = [*self._tasks, *self._beside]
+        tasks = [*self._tasks, *self._background]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -318,21 +318,21 @@ class PoolRunner:
 
     async def _turn_loop(self) -> None:
         while not self.notifier.closed:
-            seen = await self._guard("turn", lambda: self.decide(_turn))
-            await self.notifier.beyond(seen or self.notifier.version, self._times.turn_s)
+            seen_version = await self._guard("turn", lambda: self.decide(_turn))
+            await self.notifier.beyond(seen_version or self.notifier.version, self._times.turn_s)
 
-    async def _job_loop(self, what: str, kinds: frozenset[JobKind]) -> None:
+    async def _job_loop(self, name: str, kinds: frozenset[JobKind]) -> None:
         while not self.notifier.closed:
-            seen = self.notifier.version
-            if not await self._guard(what, lambda: self.run_jobs(kinds)):
-                await self.notifier.beyond(seen, self._times.jobs_s)
+            seen_version = self.notifier.version
+            if not await self._guard(name, lambda: self.run_jobs(kinds)):
+                await self.notifier.beyond(seen_version, self._times.jobs_s)
 
     async def _reconcile(self) -> None:
-        findings = await self._on("holders", lambda pool: pool.begin_reconcile())
+        findings = await self._run_on("holders", lambda pool: pool.begin_reconcile())
         versions = self.on_gpu_thread(lambda pool: read_versions(pool.worker))
         gpus = asyncio.gather(*map(self._inspect, self._pool.worker.driver.uuids))
         _, inspected = await asyncio.gather(versions, gpus)
-        findings += [finding for of_gpu in inspected for finding in of_gpu]
+        findings += [finding for gpu_findings in inspected for finding in gpu_findings]
         findings += await self._ask_after_holders()
         self.findings = tuple(findings)
         self.metrics.reconciled(self.findings)
@@ -341,79 +341,79 @@ class PoolRunner:
     async def _inspect(self, gpu: str) -> list[Finding]:
         return await self.on_gpu_thread(lambda pool: pool.inspect(gpu))
 
-    async def _finish(self, begun: asyncio.Task[None]) -> None:
-        await self._guard("reconcile", lambda: asyncio.shield(begun))
+    async def _finish(self, reconciling: asyncio.Task[None]) -> None:
+        await self._guard("reconcile", lambda: asyncio.shield(reconciling))
 
     async def _ask_after_holders(self) -> list[Finding]:
-        return await self._on("holders", lambda pool: probe_missing_holders(pool.worker))
+        return await self._run_on("holders", lambda pool: probe_missing_holders(pool.worker))
 
     async def _sample_next(self) -> None:
         """Begin to read the next GPU, if its last reading has come back.
 
-        The GPUs are spread over the period: read all at once, 64 full ones keep this process's one
-        interpreter busy for a second, in which every request waits.
+        The readings are spread over the period: 64 full GPUs, read at once, would keep the
+        interpreter busy for a second, in which every request would wait.
         """
         gpu = next(self._to_sample, "")
         if gpu and gpu not in self._sampling:
             self._sampling.add(gpu)
             sample = partial(self.on_gpu_thread, lambda pool: pool.sample(gpu))
-            self._start_beside("sample", sample, self._sampling, gpu)
+            self._start_background("sample", sample, self._sampling, gpu)
 
-    def _start_beside(
-        self, what: str, step: Callable[[], Awaitable[None]], busy: set[str], gpu: str
+    def _start_background(
+        self, name: str, step: Callable[[], Awaitable[None]], busy: set[str], gpu: str
     ) -> None:
-        """Begin something that nobody waits for; its GPU is taken off ``busy`` at the end."""
+        """Run a step in the background; its GPU leaves ``busy`` at the end."""
 
         async def run() -> None:
             try:
-                await self._guard(what, step)
+                await self._guard(name, step)
             finally:
                 busy.discard(gpu)
 
         task = asyncio.create_task(run())
-        self._beside.add(task)
-        task.add_done_callback(self._beside.discard)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
 
     async def _estimate(self) -> None:
-        """Estimate the waits, on a thread of its own, and rest in proportion to what it cost."""
-        began = perf_counter()
-        await self._on("estimates", lambda pool: pool.estimate())
-        await asyncio.sleep(ESTIMATE_REST * (perf_counter() - began))
+        """Estimate the waits on a thread of their own, then rest in proportion to its time."""
+        started_s = perf_counter()
+        await self._run_on("estimates", lambda pool: pool.estimate())
+        await asyncio.sleep(ESTIMATE_REST * (perf_counter() - started_s))
 
     async def _watch_disks(self) -> None:
-        await self._on("disks", lambda pool: pool.watch_disks())
+        await self._run_on("disks", lambda pool: pool.watch_disks())
 
-    async def _note_people(self) -> None:
+    async def _record_people(self) -> None:
         people = (await self.snapshot()).people
         self.last_hour.append((time.time(), people))
 
-    async def _every(self, period_s: float, what: str, work: Callable[[], Awaitable[Any]]) -> None:
+    async def _every(self, period_s: float, name: str, work: Callable[[], Awaitable[Any]]) -> None:
         while not self.notifier.closed:
             await asyncio.sleep(period_s)
-            await self._guard(what, work)
+            await self._guard(name, work)
 
-    async def _guard(self, what: str, step: Callable[[], Awaitable[T]]) -> T | None:
-        """The outer frame of every loop: one failed round is logged, the next is tried."""
+    async def _guard(self, name: str, step: Callable[[], Awaitable[T]]) -> T | None:
+        """Run one round of a loop: a failure is logged, and the next round is tried."""
         try:
-            done = await step()
-            self._failing.discard(what)
-            return done
+            result = await step()
+            self._failing.discard(name)
+            return result
         except Exception:
-            log.exception("%s failed; tried again", what)
-            self._failing.add(what)
-            self.metrics.failed_rounds.labels(what).inc()
+            log.exception("%s failed; tried again", name)
+            self._failing.add(name)
+            self.metrics.failed_rounds.labels(name).inc()
             await asyncio.sleep(self._times.turn_s)
             return None
 
 
-def _drawn(pool: Pool) -> CachedSnapshot:
+def _cached_snapshot(pool: Pool) -> CachedSnapshot:
     version = pool.version
     snapshot = pool.snapshot()
     return CachedSnapshot(version, snapshot, {ticket.id: ticket for ticket in snapshot.waiting})
 
 
 def _turn(pool: Pool) -> int:
-    """One turn; returns the version it left, so that nothing after it is overlooked."""
+    """Run one turn; return the version after it, so that no later change is overlooked."""
     pool.turn()
     return pool.version
 
@@ -423,7 +423,7 @@ class Notifier:
 
     Attributes:
         version: the newest version that was announced.
-        waiting: how many wait now.
+        waiting: how many tasks wait now.
         closed: True once the service stops; every wait then ends at once.
     """
 
@@ -444,13 +444,13 @@ class Notifier:
         self.closed = True
         self._ring()
 
-    async def beyond(self, seen: int, timeout_s: float) -> int:
-        """Wait until the version is another than ``seen``, for ``timeout_s`` seconds at most.
+    async def beyond(self, seen_version: int, timeout_s: float) -> int:
+        """Wait until the version is not ``seen_version``, for ``timeout_s`` seconds at most.
 
         Returns:
-            The version now; equal to ``seen`` if the time passed first or the service stops.
+            The version now; still ``seen_version`` if the time passed or the service stops.
         """
-        if self.version == seen and not self.closed and timeout_s > 0:
+        if self.version == seen_version and not self.closed and timeout_s > 0:
             await self._rest(timeout_s)
         return self.version
 

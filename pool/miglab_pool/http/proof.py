@@ -1,4 +1,4 @@
-"""What `miglab prove` asks of the running pool: GPUs that nobody holds, and their return."""
+"""The routes by which `miglab prove` borrows GPUs that nobody holds, and returns them."""
 
 from fastapi import APIRouter
 
@@ -12,7 +12,7 @@ router = APIRouter(prefix="/api", responses=REFUSED)
 @router.post("/proof")
 async def lend(principal: Spawner, runner: Runner) -> ProofLoan:
     """Keep leases off every GPU that nobody holds, while a `miglab prove` on this host runs."""
-    return await runner.on_gpu_thread(lambda pool: pool.lend_for_proof(principal.by))
+    return await runner.on_gpu_thread(lambda pool: pool.lend_for_proof(principal.actor))
 
 
 @router.delete("/proof")

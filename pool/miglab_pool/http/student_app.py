@@ -1,8 +1,8 @@
 """The student application: a server sees and steers its own lease and ticket, and nothing else.
 
-The only listener of the pool that students' containers reach.  A request carries the server's own
-hub token; the hub says which server that is.  Whoever keeps leases and tickets can stand behind it:
-the lab's own pool, or jobs of Slurm.
+This is the only listener of the pool that students' containers reach.  A request carries the
+server's own hub token, and the hub says which server that is.  The application works over the lab's
+own pool and over jobs of Slurm.
 """
 
 import logging
@@ -19,137 +19,141 @@ from miglab_api.roster import NoticeRead, ProgressReport
 from miglab_api.scopes import LEASE_SCOPE
 from miglab_api.staff import StaffMessage
 from miglab_api.tickets import RequeueRequest, TicketView
-from miglab_pool.http.access.auth import bearer, server_of, user_id_of
+from miglab_pool.http.access.auth import bearer_token, server_of, user_id_of
 from miglab_pool.http.access.hub_tokens import HubTokens
 from miglab_pool.http.connection_limits import peer_of
-from miglab_pool.http.errors import REFUSED, DeniedError, install
+from miglab_pool.http.errors import REFUSED, DeniedError, install_refusals
 from miglab_pool.reclaim.activity import SignalBoard
 from miglab_pool.roster.transactions import ClassRoster
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-NOT_A_SERVERS = (
+NOT_A_SERVER_TOKEN = (
     f"This token lacks the scope {LEASE_SCOPE}!server, which the hub gives to servers alone."
 )
 WRITES_BURST = 20.0  # changes at once: more than a person clicks in a minute
-WRITES_PER_S = 0.1  # and then so many per second
+WRITES_PER_S = 0.1  # further changes per second
 REPORTS_BURST = 10.0  # signals at once: a page that loads, a "still here", a saved document
-REPORTS_PER_S = 0.5  # and then so many per second; a server pushes one every 15 s
+REPORTS_PER_S = 0.5  # further signals per second; a server pushes one every 15 s
 
 
 class TokenBuckets:
-    """How often somebody may ask: one bucket for each who asks.
+    """A rate limit for each client, as a token bucket.
 
     Args:
-        burst: how often one may ask at once.
-        per_s: how many more a second.
+        burst: how many requests a client may make at once.
+        per_s: how many more it may make per second.
         clock: seconds that never jump.
-        says: what whoever asks more often is told.
+        refusal: the message for clients that ask more often.
     """
 
-    def __init__(self, burst: float, per_s: float, clock: Callable[[], float], says: str) -> None:
-        self._burst, self._per_s, self._clock, self._says = burst, per_s, clock, says
-        self._full_at: dict[Hashable, float] = {}  # when each bucket is full again; last asked last
+    def __init__(
+        self, burst: float, per_s: float, clock: Callable[[], float], refusal: str
+    ) -> None:
+        self._burst, self._per_s, self._clock, self._refusal = burst, per_s, clock, refusal
+        self._full_at: dict[Hashable, float] = {}  # when each bucket is full again, by last use
 
-    def spend(self, who: Hashable) -> None:
-        """Take one.
+    def spend(self, client: Hashable) -> None:
+        """Take a token from a client's bucket.
 
         Raises:
-            DeniedError: 429, there is none left; nothing was done.
+            DeniedError: 429 if none is left; nothing was done.
         """
         now = self._clock()
         while self._full_at and self._full_at[oldest := next(iter(self._full_at))] <= now:
             del self._full_at[oldest]
-        full_at = max(now, self._full_at.pop(who, now))
+        full_at = max(now, self._full_at.pop(client, now))
         is_left = (full_at - now) * self._per_s <= self._burst - 1
-        self._full_at[who] = full_at + 1 / self._per_s if is_left else full_at
+        self._full_at[client] = full_at + 1 / self._per_s if is_left else full_at
         if not is_left:
-            raise DeniedError(429, "too-often", self._says)
+            raise DeniedError(429, "too-often", self._refusal)
 
     def __len__(self) -> int:
         return len(self._full_at)
 
 
 class StudentLeases(Protocol):
-    """Of a server's own lease."""
+    """What a server may do with its own lease."""
 
     def of_server(self, user: str, server: str) -> LeaseView | None:
-        """The live lease of one server."""
+        """Return the live lease of a server; None if it has none."""
 
-    def keepalive(self, number: int, by: str) -> LeaseView:
-        """The holder is still there."""
+    def keepalive(self, number: int, actor: str) -> LeaseView:
+        """Record that the student is still there."""
 
-    def extend(self, number: int, by_s: float, by: str) -> LeaseView:
-        """Put off the end."""
+    def extend(self, number: int, by_s: float, actor: str) -> LeaseView:
+        """Extend the guarantee of the lease."""
 
-    def release(self, number: int, by: str, reason: str) -> LeaseView:
-        """Give it back."""
+    def release(self, number: int, actor: str, reason: str) -> LeaseView:
+        """Release the lease."""
 
 
 class StudentTickets(Protocol):
-    """Of a server's own position in the queue."""
+    """What a server may do with its own ticket."""
 
-    def server_status(self, user: str, server: str, known: int | None = None) -> ServerStatus:
-        """What a server holds and waits for."""
+    def server_status(
+        self, user: str, server: str, earlier_ticket: int | None = None
+    ) -> ServerStatus:
+        """Return what a server holds and waits for."""
 
     def end_outside(self, user: str, server: str, courses: Collection[str]) -> None:
-        """End what waits for a course that the student has left."""
+        """Cancel the ticket of a course that the student has left."""
 
-    def cancel_of_server(self, user: str, server: str, by: str) -> TicketView:
-        """Leave the queue, or give up the offer."""
+    def cancel_of_server(self, user: str, server: str, actor: str) -> TicketView:
+        """Cancel the server's ticket or offer."""
 
     def requeue(self, user: str, server: str, number: int, courses: Collection[str]) -> TicketView:
         """Join the queue once more."""
 
 
 class StudentMessages(Protocol):
-    """What staff say."""
+    """The messages of staff."""
 
     def messages_for(
         self, user: str, server: str, courses: Collection[str]
     ) -> tuple[StaffMessage, ...]:
-        """What is to be shown to whoever is at this server."""
+        """Return the messages for the user of this server."""
 
 
-class StudentDoor(Protocol):
-    """All of it."""
+class StudentPool(Protocol):
+    """The part of a pool that servers use."""
 
     @property
     def leases(self) -> StudentLeases:
-        """Leases."""
+        """The leases."""
 
     @property
     def tickets(self) -> StudentTickets:
-        """Tickets."""
+        """The tickets."""
 
     @property
     def staff(self) -> StudentMessages:
-        """Messages."""
+        """The messages of staff."""
 
 
 class RefusalCounter(Protocol):
     """Counts refusals for the metrics."""
 
     def refused(self, reason: str) -> None:
-        """Count one."""
+        """Count a refusal."""
 
 
 class StudentRunner(Protocol):
-    """Runs decisions one at a time, and answers questions."""
+    """Runs decisions on the pool one at a time, and answers queries."""
 
     @property
     def metrics(self) -> RefusalCounter:
-        """What is counted on the way."""
+        """The counter of refusals."""
 
-    async def decide(self, decision: Callable[[StudentDoor], T]) -> T:
-        """Decide, alone."""
+    async def decide(self, decision: Callable[[StudentPool], T]) -> T:
+        """Run a decision, with no other at the same time."""
 
-    async def look(self, question: Callable[[StudentDoor], T]) -> T:
-        """Look, and change nothing."""
+    async def look(self, question: Callable[[StudentPool], T]) -> T:
+        """Answer a query, which changes nothing."""
 
     async def name_of(self, user_id: str, name: str) -> str:
-        """What leases and tickets call a user whom the hub called ``name``."""
+        """Return the name in leases and tickets of a user whom the hub called ``name``."""
 
 
 api = APIRouter(prefix="/api", responses=REFUSED)
@@ -164,14 +168,14 @@ def student_app(
     roster: ClassRoster | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> FastAPI:
-    """The student application over the same pool.
+    """Return the student application of a pool.
 
     Args:
-        runner: the pool.
-        tokens: say whose server asks.
-        board: takes what servers say of themselves.
-        default_course: the course of those who are in none.
-        roster: keeps what servers tell of their students' progress; None: nobody asks.
+        runner: runs the pool.
+        tokens: say which server a token belongs to.
+        board: takes the signals of servers.
+        default_course: the course of students who are in none.
+        roster: takes reports of students' progress; None: progress is not shared.
         clock: seconds that never jump.
     """
     app = FastAPI(
@@ -196,13 +200,13 @@ def student_app(
         clock,
         "Signals come faster than anybody reads them: one every 15 s is enough.",
     )
-    install(app, runner.metrics.refused)
+    install_refusals(app, runner.metrics.refused)
     return app
 
 
 @cache
 def _routes() -> APIRouter:
-    """All routes; FastAPI prepares each at its first request, once for every application."""
+    """Return all routes; FastAPI prepares each at its first request, once for all applications."""
     router = APIRouter()
     router.include_router(api)
     return router
@@ -229,28 +233,28 @@ class OwnServer:
     courses: tuple[str, ...] = ()
 
     @property
-    def by(self) -> str:
-        """How the ledger names it as the cause of a transition."""
+    def actor(self) -> str:
+        """How the ledger names the server as the cause of a transition."""
         return f"server:{self.user}/{self.name}"
 
 
 async def own_server(request: Request) -> OwnServer:
-    """Which server asks.
+    """Return the server whose token a request carries.
 
     Raises:
-        Refused: no token (401), not a server's token (403), unknown ones too often (429), no hub
-            (503).
+        DeniedError: no token (401), not a server's token (403), too many unknown tokens (429), or
+            a silent hub (503).
     """
-    token = bearer(request)
+    token = bearer_token(request)
     tokens: HubTokens = request.app.state.tokens
     model = await tokens.owner(token, peer_of(request)) if token else None
     if model is None:
         raise DeniedError(401, "not-signed-in", "Send the server's own JUPYTERHUB_API_TOKEN.")
     server = server_of(model)
     if server is None:
-        # a server's, whose hub gives it too little; or a person's
+        # The hub gives this server's token too few scopes, or the token is a person's.
         log.warning("a token of %s was refused: it lacks %s!server", model["name"], LEASE_SCOPE)
-        raise DeniedError(403, "token-lacks-scope", NOT_A_SERVERS)
+        raise DeniedError(403, "token-lacks-scope", NOT_A_SERVER_TOKEN)
     user_name, server_name = server
     user_id = user_id_of(model)
     runner: StudentRunner = request.app.state.runner
@@ -263,10 +267,10 @@ Me = Annotated[OwnServer, Depends(own_server)]
 
 
 async def own_writer(me: Me, request: Request) -> OwnServer:
-    """The server that asks, if its student has not just asked for a great many changes.
+    """Return the server of a request that changes something, within a rate limit.
 
     Raises:
-        Refused: they have (429); each change is a row in the ledger, for good.
+        DeniedError: 429 for too many changes, as each is a row in the ledger for good.
     """
     writes: TokenBuckets = request.app.state.writes
     writes.spend(me.user)
@@ -277,10 +281,10 @@ Writer = Annotated[OwnServer, Depends(own_writer)]
 
 
 async def own_lease(me: Me, runner: Runner) -> LeaseView:
-    """The live lease of the server whose token the request carries.
+    """Return the live lease of the server whose token the request carries.
 
     Raises:
-        Refused: as `own_server`; no lease (404).
+        DeniedError: as `own_server`; 404 if there is no lease.
     """
     lease = await runner.look(lambda pool: pool.leases.of_server(me.user, me.name))
     if lease is None:
@@ -288,76 +292,80 @@ async def own_lease(me: Me, runner: Runner) -> LeaseView:
     return lease
 
 
-Own = Annotated[LeaseView, Depends(own_lease)]
-Known = Annotated[int | None, Query(ge=0, le=2**53)]
+OwnLease = Annotated[LeaseView, Depends(own_lease)]
+EarlierTicket = Annotated[int | None, Query(alias="known", ge=0, le=2**53)]
 
 
 @api.get("/lease")
-async def lease(own: Own) -> LeaseView:
-    """The server's lease."""
-    return own
+async def lease(lease: OwnLease) -> LeaseView:
+    """Return the server's lease."""
+    return lease
 
 
 @api.post("/lease/signals")
-async def signals(own: Own, said: Signals, request: Request) -> LeaseView:
-    """What the server says of itself, every few seconds; answers with its lease as it stands.
+async def signals(lease: OwnLease, signals: Signals, request: Request) -> LeaseView:
+    """Take the server's signals, every few seconds; return its lease.
 
-    It can only make the lease look busier for a while: see docs/explanation/reclaim.md.
+    Signals can only make the lease look busier for a while: see docs/explanation/reclaim.md.
     """
-    _take_signals(request, own, said)
-    return own
+    _take_signals(request, lease, signals)
+    return lease
 
 
 @api.get("/server")
-async def server(me: Me, request: Request, known: Known = None) -> ServerStatus:
-    """What the server has, waits for and is told; asking keeps its position in the queue."""
-    return await _server_status(request, me, known)
+async def server(me: Me, request: Request, earlier_ticket: EarlierTicket = None) -> ServerStatus:
+    """Return what the server holds and waits for, with its messages; this attends its ticket."""
+    return await _server_status(request, me, earlier_ticket)
 
 
 @api.post("/server/signals")
 async def server_signals(
-    me: Me, said: Signals, request: Request, known: Known = None
+    me: Me, signals: Signals, request: Request, earlier_ticket: EarlierTicket = None
 ) -> ServerStatus:
-    """What the server says of itself, whether or not it holds a slice; answers as ``/server``."""
-    status = await _server_status(request, me, known)
+    """Take the signals of a server with or without a slice; return its status as ``/server``."""
+    status = await _server_status(request, me, earlier_ticket)
     if status.lease is not None:
-        _take_signals(request, status.lease, said)
+        _take_signals(request, status.lease, signals)
     return status
 
 
-async def _server_status(request: Request, me: OwnServer, known: int | None) -> ServerStatus:
+async def _server_status(
+    request: Request, me: OwnServer, earlier_ticket: int | None
+) -> ServerStatus:
     runner: StudentRunner = request.app.state.runner
     roster: ClassRoster | None = request.app.state.roster
     courses = {*me.courses, request.app.state.default_course}
 
-    def look(pool: StudentDoor) -> ServerStatus:
+    def look(pool: StudentPool) -> ServerStatus:
         pool.tickets.end_outside(me.user, me.name, courses)
         messages = pool.staff.messages_for(me.user, me.name, me.courses)
         sharing = {} if roster is None else roster.sharing_courses(me.user, me.courses)
-        return pool.tickets.server_status(me.user, me.name, known).model_copy(
+        return pool.tickets.server_status(me.user, me.name, earlier_ticket).model_copy(
             update={"messages": messages, "sharing": sharing}
         )
 
     return await runner.decide(look)
 
 
-def _take_signals(request: Request, lease: LeaseView, said: Signals) -> None:
-    """What is refused for coming too often leaves what was known as it is."""
+def _take_signals(request: Request, lease: LeaseView, signals: Signals) -> None:
+    """Take the signals of a lease; those that come too often are refused and change nothing."""
     reports: TokenBuckets = request.app.state.reports
     reports.spend(lease.id)
     board: SignalBoard = request.app.state.board
-    board.take(lease.id, said)
+    board.take(lease.id, signals)
 
 
 @api.post("/ticket/cancel")
 async def cancel(me: Writer, runner: Runner) -> TicketView:
-    """Leave the queue, or give up what was offered."""
-    return await runner.decide(lambda pool: pool.tickets.cancel_of_server(me.user, me.name, me.by))
+    """Cancel the server's ticket or offer."""
+    return await runner.decide(
+        lambda pool: pool.tickets.cancel_of_server(me.user, me.name, me.actor)
+    )
 
 
 @api.post("/ticket/requeue")
 async def requeue(me: Writer, ask: RequeueRequest, runner: Runner, request: Request) -> TicketView:
-    """Join the queue once more for what an own ticket, now over, had asked for."""
+    """Join the queue once more for the shape of an earlier ticket of this server."""
     courses = {*me.courses, request.app.state.default_course}
     return await runner.decide(
         lambda pool: pool.tickets.requeue(me.user, me.name, ask.ticket, courses)
@@ -365,28 +373,28 @@ async def requeue(me: Writer, ask: RequeueRequest, runner: Runner, request: Requ
 
 
 @api.post("/lease/keepalive")
-async def keepalive(own: Own, me: Writer, runner: Runner) -> LeaseView:
-    """Say "I am still here": it ends a warning about an unused slice, so often without work."""
-    return await runner.decide(lambda pool: pool.leases.keepalive(own.id, me.by))
+async def keepalive(lease: OwnLease, me: Writer, runner: Runner) -> LeaseView:
+    """Say "I am still here", which ends an idle warning; it may be repeated a few times."""
+    return await runner.decide(lambda pool: pool.leases.keepalive(lease.id, me.actor))
 
 
 @api.post("/lease/extend")
-async def extend(own: Own, me: Writer, ask: ExtendRequest, runner: Runner) -> LeaseView:
-    """Ask for more time."""
-    return await runner.decide(lambda pool: pool.leases.extend(own.id, ask.by_s, me.by))
+async def extend(lease: OwnLease, me: Writer, ask: ExtendRequest, runner: Runner) -> LeaseView:
+    """Extend the lease."""
+    return await runner.decide(lambda pool: pool.leases.extend(lease.id, ask.by_s, me.actor))
 
 
 @api.post("/lease/release")
-async def release(own: Own, me: Writer, ask: ReleaseRequest, runner: Runner) -> LeaseView:
-    """Give the lease back; the server is stopped, and the slices are free once it is gone."""
-    return await runner.decide(lambda pool: pool.leases.release(own.id, me.by, ask.reason))
+async def release(lease: OwnLease, me: Writer, ask: ReleaseRequest, runner: Runner) -> LeaseView:
+    """Release the lease; the server is stopped, and the slices are free once it is gone."""
+    return await runner.decide(lambda pool: pool.leases.release(lease.id, me.actor, ask.reason))
 
 
 @api.post("/progress")
 async def progress(
     me: Writer, report: ProgressReport, runner: Runner, request: Request
 ) -> dict[str, bool]:
-    """Tell how far the student is, for the course's staff; only once they have read the notice."""
+    """Report the student's progress to the course's staff, once the student has read the notice."""
     roster = _roster(request, me, report.course)
     await runner.decide(lambda _: roster.record_report(me.user, report))
     return {"ok": True}
@@ -396,17 +404,17 @@ async def progress(
 async def notice_read(
     me: Writer, read: NoticeRead, runner: Runner, request: Request
 ) -> ServerStatus:
-    """The student has read what the course's staff are shown; answers as ``/server``."""
+    """Record that the student has read what staff see; return the status as ``/server``."""
     roster = _roster(request, me, read.course)
     await runner.decide(lambda _: roster.record_notice_read(me.user, read.course))
     return await _server_status(request, me, None)
 
 
 def _roster(request: Request, me: OwnServer, course: str) -> ClassRoster:
-    """What takes reports of this student's course.
+    """Return the roster that takes reports of this student's course.
 
     Raises:
-        DeniedError: 403, the student is not in it, or nobody asks.
+        DeniedError: 403 if the student is not in it, or progress is not shared.
     """
     roster: ClassRoster | None = request.app.state.roster
     if roster is None or course not in me.courses:
@@ -416,5 +424,5 @@ def _roster(request: Request, me: OwnServer, course: str) -> ClassRoster:
 
 @api.get("/health")
 async def health() -> dict[str, bool]:
-    """Whether the listener answers."""
+    """Say that the listener answers."""
     return {"ok": True}

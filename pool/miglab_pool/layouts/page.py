@@ -385,7 +385,7 @@ async def apply(request: ApplyRequest, principal: Partitioner, runner: Runner) -
 
     def decision(pool: Pool) -> Applied:
         _check_rights(pool, principal, pool.layouts.diff(draft).gpus)
-        applied = pool.layouts.apply(draft, principal.by, request.reason, request.anyway)
+        applied = pool.layouts.apply(draft, principal.actor, request.reason, request.anyway)
         warned = (
             tuple(_warn_blocking(pool, principal, applied.gpus, request)) if request.now else ()
         )
@@ -422,7 +422,7 @@ def _warn_blocking(
         reason = request.reason or f"GPU {gpu.index} is cut anew, as {gpu.layout}"
         for drain in gpu.drains:
             if _may_end(pool, principal, drain):
-                pool.staff.reclaim(drain.lease, reason, principal.by, request.warning_s)
+                pool.staff.reclaim(drain.lease, reason, principal.actor, request.warning_s)
                 yield drain.lease
 
 

@@ -25,8 +25,8 @@ from miglab_pool.http.access.dependencies import (
     MaySeeNames,
     Runner,
     Spawner,
+    decide_on_ticket,
     lease_for,
-    on_ticket,
     ticket_for,
 )
 from miglab_pool.http.access.principal import NOWHERE, Principal, Right
@@ -75,12 +75,12 @@ async def wait_for(
 @router.delete("/tickets/{ticket_id}")
 async def cancel(ticket_id: int, principal: MayRelease, runner: Runner) -> TicketView:
     """Leave the queue."""
-    return await on_ticket(
+    return await decide_on_ticket(
         runner,
         principal,
         ticket_id,
         Right.RELEASE,
-        lambda pool: pool.tickets.cancel(ticket_id, principal.by),
+        lambda pool: pool.tickets.cancel(ticket_id, principal.actor),
     )
 
 
@@ -212,7 +212,7 @@ async def release(
 
     def decision(pool: Pool) -> LeaseView:
         lease_for(pool, principal, lease_id, Right.RELEASE)
-        return pool.leases.release(lease_id, principal.by, request.reason, fence)
+        return pool.leases.release(lease_id, principal.actor, request.reason, fence)
 
     return await runner.decide(decision)
 
@@ -226,9 +226,9 @@ async def extend(
     def decision(pool: Pool) -> LeaseView:
         lease = lease_for(pool, principal, lease_id, Right.EXTEND)
         if principal.is_user(lease.user):
-            return pool.leases.extend(lease_id, request.by_s, principal.by)
+            return pool.leases.extend(lease_id, request.by_s, principal.actor)
         return pool.staff.extend(
-            lease_id, request.by_s, principal.by, request.reason, request.expected
+            lease_id, request.by_s, principal.actor, request.reason, request.expected
         )
 
     return await runner.decide(decision)

@@ -26,7 +26,7 @@ from miglab_api.reservations import (
     ReservationView,
 )
 from miglab_api.wording import shape_title
-from miglab_pool.http.access.dependencies import MayReserve, Runner, Who
+from miglab_pool.http.access.dependencies import MayReserve, Runner, Viewer
 from miglab_pool.http.access.principal import Principal, Right, visible_reservation
 from miglab_pool.http.errors import REFUSED, DeniedError
 from miglab_pool.http.pages.frame import render, render_part
@@ -318,7 +318,7 @@ async def new_reservation(request: Request, principal: MayReserve, runner: Runne
 
 
 async def reservation_details(
-    request: Request, principal: Who, runner: Runner, target: str, zone: str = ""
+    request: Request, principal: Viewer, runner: Runner, target: str, zone: str = ""
 ) -> Response:
     """Return one reservation, with its next time and the forms that change and cancel it."""
     number = int(target) if target.isdecimal() else 0
@@ -386,7 +386,7 @@ router = APIRouter(prefix="/api/reservations", responses=REFUSED)
 
 
 @router.get("")
-async def reservations(principal: Who, runner: Runner) -> list[ReservationView]:
+async def reservations(principal: Viewer, runner: Runner) -> list[ReservationView]:
     """What is reserved, the next in front; who made it and what for, staff alone see."""
     reservations = await runner.look(lambda pool: pool.reservations.all())
     return [visible_reservation(reservation, principal) for reservation in reservations]
@@ -398,7 +398,7 @@ async def reserve(
 ) -> ReservationView:
     """Reserve slices for a course; what clashes or cannot be is refused, saying why."""
     principal.require(Right.RESERVE, request.course)
-    return await runner.decide(lambda pool: pool.reservations.make(request, principal.by))
+    return await runner.decide(lambda pool: pool.reservations.make(request, principal.actor))
 
 
 @router.post("/preview")
@@ -422,7 +422,7 @@ async def change(
 
     def decision(pool: Pool) -> ReservationView:
         _check_right(pool, principal, reservation_id)
-        return pool.reservations.change(reservation_id, request, principal.by)
+        return pool.reservations.change(reservation_id, request, principal.actor)
 
     return await runner.decide(decision)
 
@@ -438,7 +438,7 @@ async def unreserve(
 
     def decision(pool: Pool) -> ReservationView:
         _check_right(pool, principal, reservation_id)
-        return pool.reservations.cancel(reservation_id, principal.by, reason)
+        return pool.reservations.cancel(reservation_id, principal.actor, reason)
 
     return await runner.decide(decision)
 

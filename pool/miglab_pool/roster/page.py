@@ -20,7 +20,7 @@ from miglab_api.usage import csv_text
 from miglab_pool.http.access.dependencies import MayMessage, Runner, needs
 from miglab_pool.http.access.principal import Principal, Right
 from miglab_pool.http.errors import REFUSED, DeniedError
-from miglab_pool.http.pages.frame import csv_file, in_utc, render
+from miglab_pool.http.pages.frame import csv_file, render, utc_text
 from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.pool import Pool
 from miglab_pool.reclaim.activity import IDLE
@@ -144,7 +144,7 @@ async def send_messages(
     def decision(pool: Pool) -> list[SentMessage]:
         content = {"text": message.text, "minutes": message.minutes}
         return [
-            pool.staff.send(MessageRequest(to_user=user, **content), principal.by)
+            pool.staff.send(MessageRequest(to_user=user, **content), principal.actor)
             for user in dict.fromkeys(message.users)
         ]
 
@@ -165,7 +165,7 @@ async def read_class(
     roster_view = await _read_roster(request, principal, course)
     if principal.may(Right.SEE_CLASS, course):
         runner: PoolRunner = request.app.state.runner
-        await runner.decide(lambda pool: pool.roster.record_look(course, principal.by, action))
+        await runner.decide(lambda pool: pool.roster.record_look(course, principal.actor, action))
     return roster_view
 
 
@@ -252,7 +252,7 @@ def as_csv(roster_view: RosterView) -> str:
 
 
 def _cells(row: RosterRow) -> list[str | float]:
-    signed = "" if row.last_sign_at is None else in_utc(row.last_sign_at)
+    signed = "" if row.last_sign_at is None else utc_text(row.last_sign_at)
     counts = experiment_counts(row) or ("", "", "")
     return [
         row.user,

@@ -20,7 +20,15 @@ from miglab_pool.http.access.dependencies import MayMessage, Runner, needs
 from miglab_pool.http.access.principal import Principal, Right
 from miglab_pool.http.errors import REFUSED, DeniedError
 from miglab_pool.http.pages.buttons import MAY_REASON, Action
-from miglab_pool.http.pages.frame import csv_file, in_utc, left, moment, render, render_part, second
+from miglab_pool.http.pages.frame import (
+    csv_file,
+    moment,
+    moment_to_second,
+    render,
+    render_part,
+    time_left,
+    utc_text,
+)
 from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.ledger.ledger import LARGEST_ID
 from miglab_pool.staff import routes as message_routes
@@ -181,7 +189,7 @@ def audited_courses(principal: Principal, course: str | None) -> frozenset[str] 
 def as_csv(entries: Iterable[AuditEntry]) -> str:
     """Return the entries as CSV."""
     rows = (
-        [in_utc(entry.at), *(getattr(entry, name) for name in COLUMNS[1:])] for entry in entries
+        [utc_text(entry.at), *(getattr(entry, name) for name in COLUMNS[1:])] for entry in entries
     )
     return csv_text(COLUMNS, rows)
 
@@ -219,7 +227,7 @@ async def page(request: Request, principal: Principal) -> str:
         is_all=courses is None,
         messages=await _messages(principal, runner),
         moment=lambda at: moment(at, zone),
-        second=lambda at: second(at, zone),
+        second=lambda at: moment_to_second(at, zone),
         zone=zone.key,
     )
 
@@ -277,7 +285,7 @@ async def message_details(principal: MayMessage, runner: Runner, target: str) ->
         ("To", describe_addressee(message)),
         ("By", display_name(message.by)),
         ("Message", message.text),
-        ("Time", left(message.until, time.time())),
+        ("Time", time_left(message.until, time.time())),
     ]
     actions = [_withdraw(message)] if message_routes.may_end(principal, message) else []
     title = f"Message to {describe_addressee(message)}"

@@ -28,9 +28,9 @@ from miglab_pool.http.access.dependencies import (
     MayMessage,
     MayRelease,
     Runner,
+    decide_on_ticket,
     lease_for,
     needs,
-    on_ticket,
 )
 from miglab_pool.http.access.principal import (
     Principal,
@@ -63,14 +63,14 @@ class PauseRequest(WireModel):
 @router.post("/pool/pause")
 async def pause(request: PauseRequest, principal: MayPause, runner: Runner) -> PoolSnapshot:
     """Grant no new leases until `resume`; running leases go on."""
-    await runner.decide(lambda pool: pool.staff.pause(request.reason, principal.by))
+    await runner.decide(lambda pool: pool.staff.pause(request.reason, principal.actor))
     return await runner.snapshot()
 
 
 @router.post("/pool/resume")
 async def resume(principal: MayPause, runner: Runner) -> PoolSnapshot:
     """Grant leases again."""
-    await runner.decide(lambda pool: pool.staff.resume(principal.by))
+    await runner.decide(lambda pool: pool.staff.resume(principal.actor))
     return await runner.snapshot()
 
 
@@ -88,7 +88,7 @@ def _endpoint(action: StaffAction, kind: str) -> Callable[..., Awaitable[GpuView
                 principal.require(Right(action.right), pool.staff.gpu_of(target).course)
             method = getattr(pool.staff, action.key)
             changed: GpuView | SliceView = method(
-                target, actor=principal.by, **request.model_dump()
+                target, actor=principal.actor, **request.model_dump()
             )
             if isinstance(changed, GpuView):
                 return visible_gpu(changed, principal)
@@ -134,7 +134,7 @@ async def reclaim(
         lease = lease_for(pool, principal, lease_id, Right.RELEASE)
         principal.require(Right.RELEASE, lease.course)
         return pool.staff.reclaim(
-            lease_id, request.reason, principal.by, request.warning_s, request.expected
+            lease_id, request.reason, principal.actor, request.warning_s, request.expected
         )
 
     lease = await runner.decide(decision)
@@ -148,8 +148,8 @@ async def put_in_front(
     ticket_id: int, request: ActionRequest, principal: MayNext, runner: Runner
 ) -> TicketView:
     """Give a ticket the next slices that fit; reservations in force go before."""
-    arguments = (request.reason, principal.by, request.expected)
-    return await on_ticket(
+    arguments = (request.reason, principal.actor, request.expected)
+    return await decide_on_ticket(
         runner,
         principal,
         ticket_id,
@@ -161,12 +161,12 @@ async def put_in_front(
 @router.delete("/tickets/{ticket_id}/next")
 async def put_back(ticket_id: int, principal: MayNext, runner: Runner) -> TicketView:
     """Return a ticket to its own position in the queue."""
-    return await on_ticket(
+    return await decide_on_ticket(
         runner,
         principal,
         ticket_id,
         Right.NEXT,
-        lambda pool: pool.staff.put_back(ticket_id, principal.by),
+        lambda pool: pool.staff.put_back(ticket_id, principal.actor),
     )
 
 
@@ -176,7 +176,7 @@ async def send(request: MessageRequest, principal: MayMessage, runner: Runner) -
 
     def decision(pool: Pool) -> SentMessage:
         _check_addressee(pool, principal, request)
-        return pool.staff.send(request, principal.by)
+        return pool.staff.send(request, principal.actor)
 
     return await runner.decide(decision)
 
@@ -207,14 +207,14 @@ async def end(
             raise DeniedError(404, "unknown-message", f"No message {message_id} is on display.")
         if not may_end(principal, message):
             raise forbidden(Right.MESSAGE, message.to_course or "")
-        return pool.staff.end_message(message_id, principal.by, reason)
+        return pool.staff.end_message(message_id, principal.actor, reason)
 
     return await runner.decide(decision)
 
 
 def may_end(principal: Principal, message: SentMessage) -> bool:
     """Whether the principal may end a message: their own, or one to a course of theirs."""
-    return message.by == principal.by or principal.may(Right.MESSAGE, message.to_course)
+    return message.by == principal.actor or principal.may(Right.MESSAGE, message.to_course)
 
 
 def _check_addressee(pool: Pool, principal: Principal, request: MessageRequest) -> None:
@@ -239,5 +239,7 @@ def _check_addressee(pool: Pool, principal: Principal, request: MessageRequest) 
 def _may_see(principal: Principal, message: SentMessage) -> bool:
     is_for_all = message.to_user is None and message.to_course is None
     return (
-        is_for_all or message.by == principal.by or principal.may(Right.MESSAGE, message.to_course)
+        is_for_all
+        or message.by == principal.actor
+        or principal.may(Right.MESSAGE, message.to_course)
     )

@@ -20,7 +20,7 @@ from miglab_api.wording import lab_in_words
 from miglab_pool.http.access.dependencies import Runner, needs
 from miglab_pool.http.access.principal import Principal, Right
 from miglab_pool.http.errors import REFUSED, DeniedError
-from miglab_pool.http.pages.frame import csv_file, render, short
+from miglab_pool.http.pages.frame import csv_file, render, short_duration
 from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.pool import Pool
 from miglab_pool.usage.report import (
@@ -328,7 +328,7 @@ async def page(request: Request, principal: Principal) -> str:
         of_all=await _share_of_capacity(runner, usage_report, query.period) if is_all else None,
         courses=None if is_all else sorted(principal.courses(Right.SEE_USAGE) or ()),
         hours_in_words=hours_in_words,
-        short=short,
+        short=short_duration,
         percent=percent,
     )
 

@@ -27,11 +27,11 @@ from miglab_pool.http.access.dependencies import (
     MayMessage,
     MayRelease,
     MaySeeNames,
-    allowed,
+    check_allowed,
 )
 from miglab_pool.http.access.hub_address import BelowBaseUrl
 from miglab_pool.http.access.principal import Principal, Right
-from miglab_pool.http.errors import REFUSED, DeniedError, install
+from miglab_pool.http.errors import REFUSED, DeniedError, install_refusals
 from miglab_pool.http.pages import frame
 from miglab_pool.reclaim.activity import Activity
 from miglab_slurm.commands import run
@@ -126,7 +126,7 @@ def management_app(settings: SlurmSettings, runner: SlurmRunner, sign_in: SignIn
     pages = APIRouter(include_in_schema=False)
     page = frame.DrawnPage(_draw, Right.SEE_POOL)
     pages.add_api_route("/", page, response_class=HTMLResponse)
-    pages.add_api_route("/oauth_callback", frame.callback, dependencies=[OPEN])
+    pages.add_api_route("/oauth_callback", frame.finish_sign_in, dependencies=[OPEN])
     static = StaticFiles(directory=frame.SERVICE / "static", packages=OWN_STATIC)
     pages.mount("/static", static, name="static")
     for router in (api, pages):
@@ -134,7 +134,7 @@ def management_app(settings: SlurmSettings, runner: SlurmRunner, sign_in: SignIn
     app.state.runner, app.state.sign_in, app.state.settings = runner, sign_in, settings
     app.state.notices, app.state.title = settings.notices, settings.lab.title
     app.state.places = PLACES
-    install(app, runner.metrics.refused)
+    install_refusals(app, runner.metrics.refused)
     app.add_middleware(BelowBaseUrl, access=lambda: sign_in.access)
     app.add_exception_handler(404, frame.no_such_page)
     return app
@@ -229,7 +229,7 @@ async def health(request: Request) -> dict[str, object]:
 async def lease(lease_id: int, principal: MaySeeNames, request: Request) -> LeaseView:
     """One server's lease, live or lately over; a lease is a job and has its number."""
     found = runner_of(request).door.leases.find(lease_id)
-    return allowed(found, "lease", principal, Right.SEE_NAMES)
+    return check_allowed(found, "lease", principal, Right.SEE_NAMES)
 
 
 @api.post("/leases/{lease_id}/release")
@@ -238,9 +238,9 @@ async def end(
 ) -> LeaseView:
     """End a server: the hub is asked to stop it."""
     runner = runner_of(request)
-    allowed(runner.door.leases.find_live(lease_id), "lease", principal, Right.RELEASE)
+    check_allowed(runner.door.leases.find_live(lease_id), "lease", principal, Right.RELEASE)
     return await runner.decide(
-        lambda door: door.leases.release(lease_id, principal.by, asked.reason)
+        lambda door: door.leases.release(lease_id, principal.actor, asked.reason)
     )
 
 
@@ -251,9 +251,9 @@ async def extend(
     """Lengthen a job, where the lab's account is an Operator."""
     runner = runner_of(request)
     leases = runner.door.leases
-    lease = allowed(leases.find_live(lease_id), "lease", principal, Right.EXTEND)
+    lease = check_allowed(leases.find_live(lease_id), "lease", principal, Right.EXTEND)
     lengthen = leases.extend if principal.is_user(lease.user) else leases.extend_as_staff
-    return await runner.decide(lambda _door: lengthen(lease_id, asked.by_s, principal.by))
+    return await runner.decide(lambda _door: lengthen(lease_id, asked.by_s, principal.actor))
 
 
 @api.post("/tickets/{job}/cancel")
@@ -275,4 +275,4 @@ async def message(asked: MessageRequest, principal: MayMessage, request: Request
     """Tell a course, one student, or all, in JupyterLab."""
     if principal.courses(Right.MESSAGE) is not None:
         principal.require(Right.MESSAGE, asked.to_course)
-    return await runner_of(request).decide(lambda door: door.staff.send(asked, principal.by))
+    return await runner_of(request).decide(lambda door: door.staff.send(asked, principal.actor))

@@ -24,7 +24,7 @@ from miglab_hub.doctor import (
     examine_hub,
     examine_lab_toml,
 )
-from miglab_hub.engine_findings import disk_limit, examine_docker
+from miglab_hub.engine_findings import examine_disk_limit, examine_docker
 from miglab_hub.service import gpus
 from miglab_hub.service.gpus import geometries, make_simulated
 from miglab_hub.settings.lab_toml import Settings
@@ -305,4 +305,4 @@ def test_what_is_wrong_with_the_engine_is_found(
 def test_doctor_says_whether_the_disk_can_be_limited(driver: str, backing: str, can: bool) -> None:
     """By driver and file system, before every start fails."""
     status = [["Backing Filesystem", backing]] if backing else None
-    assert disk_limit({"Driver": driver, "DriverStatus": status}).is_wrong is not can
+    assert examine_disk_limit({"Driver": driver, "DriverStatus": status}).is_wrong is not can

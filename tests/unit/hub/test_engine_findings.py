@@ -11,10 +11,10 @@ from miglab_hub.engine_findings import (
     BY_VARIABLE,
     SETTINGS_FOLLOW,
     Toolkit,
-    of_engine,
-    of_engine_settings,
-    of_toolkit,
-    refused,
+    examine_engine,
+    examine_engine_settings,
+    examine_toolkit_facts,
+    explain_hook_refusal,
 )
 
 GUIDE = Path(__file__).parents[3] / "docs/howto/gpu-host.md"
@@ -35,7 +35,7 @@ CDI = ["/etc/cdi", "/var/run/cdi"]
 )
 def test_an_engine_outside_the_tested_range_is_refused(version: str, is_tested: bool) -> None:
     """Older, newer, and one that does not say: told in words, with the range."""
-    finding = of_engine(version)
+    finding = examine_engine(version)
     assert finding.is_wrong is not is_tested
     assert is_tested or ("20.10" in finding.remedy and "30.0" in finding.remedy)
 
@@ -61,7 +61,7 @@ def test_what_takes_gpus_away_later_is_found(
     version: str, changed: dict[str, Any], subjects: list[str]
 ) -> None:
     """CDI first, from 29.2 on; systemd's cgroups; NVIDIA's runtime for everybody."""
-    findings = list(of_engine_settings(version, GOOD | changed))
+    findings = list(examine_engine_settings(version, GOOD | changed))
     assert [finding.subject for finding in findings] == subjects
     assert all(finding.is_wrong and "daemon.json" in finding.remedy for finding in findings)
 
@@ -92,7 +92,11 @@ def test_a_toolkit_that_hands_nothing_over_or_too_much_is_found(
     version: str, settings: str, problems: list[str]
 ) -> None:
     """Its version outside the tested range, and each setting that breaks the hand-over."""
-    wrong = [finding for finding in of_toolkit(trial_of(version, settings)) if finding.is_wrong]
+    wrong = [
+        finding
+        for finding in examine_toolkit_facts(trial_of(version, settings))
+        if finding.is_wrong
+    ]
     assert len(wrong) == len(problems)
     assert all(
         expected in finding.observation and finding.remedy
@@ -102,9 +106,11 @@ def test_a_toolkit_that_hands_nothing_over_or_too_much_is_found(
 
 def test_a_refusal_of_the_engine_is_told_apart() -> None:
     """No hook when the engine started, or a hook that refuses: two things to do."""
-    missing = refused('could not select device driver "nvidia" with capabilities: [[gpu]]')
+    missing = explain_hook_refusal(
+        'could not select device driver "nvidia" with capabilities: [[gpu]]'
+    )
     assert "install nvidia-container-toolkit" in missing.remedy
-    other = refused("error running hook: exit status 1")
+    other = explain_hook_refusal("error running hook: exit status 1")
     assert "exit status 1" in other.observation and other.remedy != missing.remedy
 
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from miglab_hub import cli
 from miglab_hub.errors import StartError
-from miglab_hub.forget import forget, has_records, home_volume, tell
+from miglab_hub.forget import collect_records, forget, has_records, home_volume
 from miglab_hub.settings.lab_toml import Settings
 from miglab_pool.ledger import people
 from miglab_pool.ledger.ledger import Ledger
@@ -30,7 +30,7 @@ def words_in(file: Path) -> str:
 
 def test_everything_is_told(used: Settings) -> None:
     """Account, tickets, messages, acts and home; nobody else's."""
-    personal_data = tell(used, "ada")
+    personal_data = collect_records(used, "ada")
     assert personal_data["hub"]["name"] == "ada"
     assert [token["note"] for token in personal_data["hub"]["tokens"]] == ["for my script"]
     ledger_rows = personal_data["ledger"]
@@ -81,17 +81,17 @@ def test_the_former_name_of_somebody_renamed_leads_to_no_home(
             hub.add(orm.User(name="ada"))
             hub.commit()
             hub.get_bind().dispose()
-    assert tell(used, "ada")["home"] == {}
+    assert collect_records(used, "ada")["home"] == {}
     assert forget(used, "ada").home == ""
     assert (used.homes / "ada").exists() and "ada" in json.loads(used.home_names.read_text())
-    assert tell(used, "lovelace")["home"]["folder"] == str(used.homes / "ada")
+    assert collect_records(used, "lovelace")["home"]["folder"] == str(used.homes / "ada")
 
 
 def test_a_home_that_a_deleted_account_left_is_removed(used: Settings) -> None:
     """The name is kept for an id that no account has, which is all that the lab knows of it."""
     HomeNames(used.home_names).claim("999t1", "eve")
     (used.homes / "eve").mkdir()
-    assert has_records(tell(used, "eve"))
+    assert has_records(collect_records(used, "eve"))
     assert forget(used, "eve").home == str(used.homes / "eve")
     assert json.loads(used.home_names.read_text()) == {}
 
@@ -99,7 +99,7 @@ def test_a_home_that_a_deleted_account_left_is_removed(used: Settings) -> None:
 def test_where_nobody_can_say_whose_home_is_whose_nothing_is_changed(used: Settings) -> None:
     """Neither told nor erased: the message names the file."""
     used.home_names.write_text("damaged")
-    for act in (tell, forget):
+    for act in (collect_records, forget):
         with pytest.raises(StartError, match=r"home-names\.json does not say"):
             act(used, "ada")
     assert (used.homes / "ada").exists()
@@ -108,15 +108,15 @@ def test_where_nobody_can_say_whose_home_is_whose_nothing_is_changed(used: Setti
 def test_then_it_is_nobodys(used: Settings) -> None:
     """Account, home and messages are gone, rows are a pseudonym's, others' are as they were."""
     forgotten = forget(used, "ada")
-    after = tell(used, "ada")
+    after = collect_records(used, "ada")
     assert after["hub"] is None and "ledger" in after and after["ledger"] == {}
     assert not (used.homes / "ada").exists() and (used.homes / "bob" / "work.txt").exists()
-    ledger_rows = tell(used, forgotten.pseudonym)["ledger"]
+    ledger_rows = collect_records(used, forgotten.pseudonym)["ledger"]
     assert ledger_rows["tickets"][0]["message"] == f"{forgotten.pseudonym} gave it up"
     assert f"moved by person:{forgotten.pseudonym}" in {
         row["reason"] for row in ledger_rows["transitions"]
     }
-    bob = tell(used, "bob")
+    bob = collect_records(used, "bob")
     assert bob["hub"]["name"] == "bob"
     assert bob["ledger"]["tickets"][0]["message"] == "ada is his name as well"
     assert "person:adaline" in {row["by"] for row in bob["ledger"]["transitions"]}
@@ -134,12 +134,12 @@ def test_on_slurm_the_home_is_the_sites(used: Settings) -> None:
     submissions = Submissions(used.slurm_jobs, used.lab_id)
     for job, user in ((1, "ada"), (2, "bob")):
         submissions.note(Stay(job, user, "", "ml", "1g.5gb", "gpu:1g.5gb:1", 1.0, 2.0))
-    assert [stay["job"] for stay in tell(on_slurm, "ada")["usage"]] == [1]
+    assert [stay["job"] for stay in collect_records(on_slurm, "ada")["usage"]] == [1]
     forgotten = forget(on_slurm, "ada")
     assert (forgotten.home, forgotten.changed["hub account"]) == ("", 1)
     assert forgotten.changed["slurm usage"] == 1
     assert [stay.user for stay in submissions.stays()] == [forgotten.pseudonym, "bob"]
-    assert "site" in tell(on_slurm, "ada")["home"]["where"]
+    assert "site" in collect_records(on_slurm, "ada")["home"]["where"]
 
 
 def test_once_more_does_the_rest(used: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,9 +148,9 @@ def test_once_more_does_the_rest(used: Settings, monkeypatch: pytest.MonkeyPatch
         broken.setattr(people, "forget", None)
         with pytest.raises(TypeError):
             forget(used, "ada")
-    assert tell(used, "ada")["ledger"]["tickets"]
+    assert collect_records(used, "ada")["ledger"]["tickets"]
     forget(used, "ada")
-    assert tell(used, "ada")["ledger"] == {}
+    assert collect_records(used, "ada")["ledger"] == {}
 
 
 @pytest.mark.parametrize("holding", ["ticket", "server"])
@@ -167,7 +167,7 @@ def test_not_while_something_is_held(used: Settings, holding: str) -> None:
             hub.get_bind().dispose()
     with pytest.raises(StartError, match=f"still has {holding}"):
         forget(used, "ada")
-    assert tell(used, "ada")["hub"] and (used.homes / "ada").exists()
+    assert collect_records(used, "ada")["hub"] and (used.homes / "ada").exists()
 
 
 def test_the_command(used: Settings, tmp_path: Path) -> None:
@@ -200,12 +200,14 @@ def test_a_name_that_nobody_has_is_questioned(used: Settings, tmp_path: Path) ->
 def test_people_are_found_in_an_old_archive(used: Settings) -> None:
     """What 3500e72 moved to a file beside the ledger is told, and made nobody's."""
     old_ledgers.write(old_ledgers.ARCHIVE, used.ledger_archive)
-    archived = tell(used, "ada")["ledger-archive"]
+    archived = collect_records(used, "ada")["ledger-archive"]
     assert [row["message"] for row in archived["tickets"]] == ["ada gave it up"]
     assert "ada: enough" in {row["reason"] for row in archived["transitions"]}
     forgotten = forget(used, "ada")
     assert forgotten.changed["ledger-archive tickets"] == 1
-    assert "ledger-archive" not in {name for name, rows in tell(used, "ada").items() if rows}
+    assert "ledger-archive" not in {
+        name for name, rows in collect_records(used, "ada").items() if rows
+    }
     assert "ada" not in words_in(used.ledger_archive)
 
 
@@ -217,9 +219,9 @@ def test_a_ledger_of_before_is_brought_up_to_date_first(used: Settings) -> None:
     with pytest.raises(StartError, match="start the lab once"):
         forget(used, "ada")
     Ledger(used.ledger).close()
-    assert {row["id"] for row in tell(used, "ada")["ledger"]["leases"]} == {1}
+    assert {row["id"] for row in collect_records(used, "ada")["ledger"]["leases"]} == {1}
     forget(used, "ada")
-    assert "ledger" not in {name for name, rows in tell(used, "ada").items() if rows}
+    assert "ledger" not in {name for name, rows in collect_records(used, "ada").items() if rows}
 
 
 @pytest.mark.parametrize("user", ["a'b", "%", "x_y", "ада", "a/b;--", "[a-z]+"])
@@ -250,7 +252,7 @@ def test_another_engine_has_no_homes_of_this_lab(
         ledger.keep_engine(1.0, "own")
     with pytest.raises(StartError, match="set DOCKER_HOST"):
         forget(used, "ada")
-    assert not removed and tell(used, "ada")["hub"] is not None
+    assert not removed and collect_records(used, "ada")["hub"] is not None
     engine.info = lambda: {"ID": "own"}
     assert forget(used, "ada").home == home_volume(used, "ada")
     assert removed == [home_volume(used, "ada")]

@@ -14,13 +14,13 @@ from requests import ReadTimeout
 from typer.testing import CliRunner
 
 from miglab_hub import cli
-from miglab_hub.engine_findings import CDI, of_engine_settings
+from miglab_hub.engine_findings import CDI, examine_engine_settings
 from miglab_hub.prove import containers, holders, host, session
 from miglab_hub.prove.lines import LINES, CannotTry, LineAnswer, LineVerdict, Quantiles
 from miglab_hub.prove.pace import Rounds
 from miglab_hub.prove.reading import different_profiles
 from miglab_hub.prove.report import Redaction
-from miglab_hub.prove.run import as_it_was
+from miglab_hub.prove.run import check_restored
 from miglab_hub.prove.servers import ProofServers, StudentContainer
 from miglab_hub.prove.session import Options, prove_lab
 from miglab_hub.prove.trial import ContainerSettings, Journal
@@ -131,8 +131,8 @@ def test_read_only_changes_nothing(settings: Settings) -> None:
 
 def test_a_bare_machine_is_only_read(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a lab there is no lock and no record, so nothing may be made."""
-    opened = session._opened
-    monkeypatch.setattr(session, "_opened", lambda *_: opened(settings.simulated_state, None))
+    opened = session._open_driver
+    monkeypatch.setattr(session, "_open_driver", lambda *_: opened(settings.simulated_state, None))
     proof = session.prove_host(QUICK, lambda _: None)
     assert (proof.report.lab, proof.report.is_read_only) == ("none", True)
     assert [name for name in proof.report.calls if not READS.match(name)] == []
@@ -144,10 +144,10 @@ def test_no_program_runs_on_a_gpu_of_a_lab(
     """A whole GPU on which nothing runs may be leased all the same."""
     machine.set_mig(False)
     monkeypatch.setattr(holders, "find_spec", lambda _: True)
-    with session._opened(settings.simulated_state, None) as driver:
+    with session._open_driver(settings.simulated_state, None) as driver:
         trial = session._trial(driver, {}, Journal(None, ProofRecord("")), PROGRAMS, None)
         with pytest.raises(CannotTry, match="a host without a lab"):
-            next(holders.host_program(trial))
+            next(holders.try_host_program(trial))
 
 
 # -- what it notices -----------------------------------------------------------------------------
@@ -222,19 +222,19 @@ def test_slices_that_the_pool_makes_meanwhile_are_no_remnants(
     settings: Settings, machine: SimulatedMachine
 ) -> None:
     """On a GPU that was not lent; on one that was, a slice more is a no."""
-    with session._opened(settings.simulated_state, None) as driver:
+    with session._open_driver(settings.simulated_state, None) as driver:
         (gpu,) = driver.uuids
         trial = session._trial(driver, {}, Journal(None, ProofRecord("")), QUICK, None)
         profile = driver.info(gpu).geometry.by_name["1g.5gb"]
         driver.create(gpu, profile, profile.placements[0])
         barred = replace(trial, barred={gpu: "a lease holds a slice on it"})
-        assert as_it_was(barred, []).verdict is LineVerdict.YES
-        assert as_it_was(trial, []).result == "GPU 0: slices more: 1, fewer: 0"
+        assert check_restored(barred, []).verdict is LineVerdict.YES
+        assert check_restored(trial, []).result == "GPU 0: slices more: 1, fewer: 0"
 
 
 def test_slices_of_others_are_left_alone(settings: Settings, machine: SimulatedMachine) -> None:
     """With the lab down, nobody knows whose a slice is: its GPU is not touched."""
-    with session._opened(settings.simulated_state, None) as driver:
+    with session._open_driver(settings.simulated_state, None) as driver:
         (gpu,) = driver.uuids
         profile = driver.info(gpu).geometry.by_name["1g.5gb"]
         driver.create(gpu, profile, profile.placements[0])
@@ -275,12 +275,14 @@ def test_cdi_is_judged_as_doctor_judges_it(
     monkeypatch.setattr(host, "CDI_FOLDERS", (tmp_path,))
     engine = ({"CDISpecDirs": folders}, {"Version": version})
     monkeypatch.setattr(host, "_ask_engine", lambda _: engine)
-    with session._opened(settings.simulated_state, None) as driver:
+    with session._open_driver(settings.simulated_state, None) as driver:
         trial = session._trial(driver, {}, Journal(None, ProofRecord("")), QUICK, None)
         trial.servers = ContainerSettings("", "", {})
-        (answer,) = host.cdi(trial)
+        (answer,) = host.check_cdi(trial)
     assert answer.verdict is verdict
-    is_wrong = any(finding.subject == CDI for finding in of_engine_settings(version, engine[0]))
+    is_wrong = any(
+        finding.subject == CDI for finding in examine_engine_settings(version, engine[0])
+    )
     assert is_wrong == (verdict is LineVerdict.NO)
 
 
@@ -325,13 +327,13 @@ def test_an_engine_that_fails_has_refused_nobody(
     monkeypatch.setattr(servers, "container_without_lease", lambda *_, **__: container)
     profile = model_geometry("A100-40GB").by_name["1g.5gb"]
     reading = SliceReading(UUID, 7, 0, "MIG-1", profile, profile.placements[0])
-    assert containers._refused(servers, reading).verdict is verdict
+    assert containers._check_foreign_slice_hidden(servers, reading).verdict is verdict
 
 
 def test_a_call_may_take_longer_than_in_the_pool(settings: Settings) -> None:
     """Otherwise a slow change would end where the lab's pool goes on waiting."""
     gpus = settings.gpus.model_copy(update={"change_s": 300.0})
-    assert session.limit_of(settings.model_copy(update={"gpus": gpus})) > 300.0
+    assert session.call_limit_s(settings.model_copy(update={"gpus": gpus})) > 300.0
 
 
 # -- small parts ---------------------------------------------------------------------------------

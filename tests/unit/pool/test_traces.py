@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Any
 
 from tests.unit.pool.conftest import World
-from tests.unit.pool.reclaimer.test_round import STEP_S, ReclaimWorld
+from tests.unit.pool.reclaim.test_round import STEP_S, ReclaimWorld
 
 import miglab_pool
 from miglab_pool.leases.grant import grant_all

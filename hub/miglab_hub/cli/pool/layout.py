@@ -103,7 +103,7 @@ def assert_(
 
 
 def _wait_until_conforming(service: PoolApi, body: dict[str, Any] | None, until: float) -> Any:
-    """The answer, asked for again until all GPUs conform or the time is over."""
+    """Return the comparison, polled until all GPUs conform or the time is over."""
     while True:
         method, path = ("GET", "/layout") if body is None else ("POST", "/layout/diff")
         answer = service.call(method, path, body)
@@ -113,7 +113,7 @@ def _wait_until_conforming(service: PoolApi, body: dict[str, Any] | None, until:
 
 
 def _layout_body(file: Path, name: str) -> dict[str, Any]:
-    """The file as the service reads it.
+    """Return the request body with the content of a layout file.
 
     Raises:
         StartError: it cannot be read.
@@ -172,7 +172,7 @@ def _describe_drain(drain: LayoutDrain) -> str:
 
 
 def _ready_time(gpu: GpuLayout) -> str:
-    """When it could be done."""
+    """Return when the layout could be applied, in words."""
     if gpu.conforms or not gpu.layout:
         return ""
     if gpu.blocked:
@@ -187,7 +187,7 @@ def _clock(at: float) -> str:
 
 
 def _describe_applied(applied: Applied) -> Iterator[str]:
-    """A sentence for each GPU, and one for whom it warned."""
+    """Yield a line for each GPU, and one for the warned leases."""
     if applied.warned:
         yield f"warned: lease {', '.join(map(str, applied.warned))}"
     for gpu in applied.gpus:

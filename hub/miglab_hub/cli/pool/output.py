@@ -27,12 +27,12 @@ Reason = Annotated[str, typer.Option("--reason", help="Why; the person concerned
 
 
 def api(context: typer.Context) -> PoolApi:
-    """The pool that the options name; closed when the command ends."""
+    """Return a client of the pool that the options name; it is closed with the command."""
     return context.with_resource(connect(*context.obj))
 
 
 def print_answer(answer: Any, text: RenderableType, as_json: bool) -> None:
-    """Print an answer: as it came, for programs; or a sentence or a table, for people."""
+    """Print the service's answer as JSON, or the sentence or table made of it."""
     if as_json:
         print(json.dumps(answer, indent=1))
     else:
@@ -42,7 +42,7 @@ def print_answer(answer: Any, text: RenderableType, as_json: bool) -> None:
 def pool_command(
     app: typer.Typer, name: str | None = None
 ) -> Callable[[Callable[..., CommandOutput]], None]:
-    """Make a command of a function of the pool and its own options; it gets ``--json`` as well."""
+    """Return a decorator that makes a command with ``--json`` of a function of the pool."""
 
     def register(ask: Callable[..., CommandOutput]) -> None:
         def command(context: typer.Context, *, as_json: bool, **arguments: Any) -> None:
@@ -59,14 +59,14 @@ def pool_command(
 
 
 def print_for_people(text: RenderableType) -> None:
-    """Print a sentence or a table; in a pipe without colours, and never folded."""
+    """Print a sentence or a table; without colours and line breaks in a pipe."""
     width = None if sys.stdout.isatty() else PIPE_WIDTH
     console = Console(width=width, highlight=False, soft_wrap=isinstance(text, str))
     console.print(text, markup=not isinstance(text, str))
 
 
 def table(*columns: str) -> Table:
-    """A table without a frame."""
+    """Return a table without a frame."""
     plain_table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         plain_table.add_column(column, overflow="fold")
@@ -74,21 +74,21 @@ def table(*columns: str) -> Table:
 
 
 def printable(text: str) -> str:
-    """A text of somebody's as a terminal may show it: without control characters."""
+    """Replace control characters, so that a terminal can show a text."""
     return "".join(sign if sign.isprintable() else "?" for sign in text)
 
 
 def cell(text: str) -> Text:
-    """The same for the cell of a table, whose markup it must not be."""
+    """Return a printable text for a table's cell, in which markup has no effect."""
     return Text(printable(text))
 
 
 def person_name(actor: str) -> str:
-    """Whom the ledger names, such as ``person:ina``, as people call them."""
+    """Return the person's name in the ledger's form ``person:ina``."""
     return actor.partition(":")[2] or actor
 
 
 def describe(answer: dict[str, Any], kind: str) -> str:
-    """One lease or ticket in a sentence."""
+    """Describe one lease or ticket in a sentence."""
     user = printable(str(answer["user"]))
     return f"{kind} {answer['id']} of {user} ({answer['shape']}): {answer['state']}"

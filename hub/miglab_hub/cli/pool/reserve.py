@@ -91,7 +91,7 @@ def unreserve(
 
 
 def seconds(text: str) -> float:
-    """``15m``, ``1.5h``, ``90s`` or ``900`` in seconds."""
+    """Convert ``15m``, ``1.5h``, ``90s`` or ``900`` to seconds."""
     match = DURATION.fullmatch(text.strip().lower())
     if match is None or match[2] not in UNITS_S:
         raise typer.BadParameter(f"{text!r} is not a duration; write 15m, 1.5h, 90s or 900.")
@@ -99,7 +99,7 @@ def seconds(text: str) -> float:
 
 
 def weekdays(texts: Iterable[str]) -> list[str]:
-    """``tue``, ``Tuesday`` or ``mon,wed`` as the API writes days."""
+    """Convert ``tue``, ``Tuesday`` or ``mon,wed`` to the API's weekdays."""
     day_names = [name for text in texts for name in re.split(r"[,+ ]+", text.lower()) if name]
     wrong = [name for name in day_names if name[:3] not in WEEKDAYS]
     if wrong:
@@ -108,7 +108,7 @@ def weekdays(texts: Iterable[str]) -> list[str]:
 
 
 def day(text: str | None) -> str | None:
-    """A date as the API writes it."""
+    """Return a date as the API writes it."""
     try:
         return text and date.fromisoformat(text).isoformat()
     except ValueError:
@@ -116,7 +116,7 @@ def day(text: str | None) -> str | None:
 
 
 def describe_reservation(reservation: ReservationView) -> str:
-    """One reservation, for people."""
+    """Describe one reservation in a sentence."""
     certain = reservation.outlook or f"All {reservation.count} are certain."
     slots = f"{reservation.count} × {reservation.shape}"
     upcoming = f"; next {_next_start(reservation)}" if reservation.starts_at else ""
@@ -134,7 +134,7 @@ def _dates(reservation: ReservationView) -> str:
 
 
 def _next_start(reservation: ReservationView) -> str:
-    """When it begins, by a clock of its own time zone."""
+    """Return when it next begins, in its own time zone; empty if never."""
     if reservation.starts_at is None:
         return ""
     return (

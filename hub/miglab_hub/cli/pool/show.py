@@ -50,7 +50,7 @@ def status(pool: PoolApi) -> CommandOutput:
 
 
 def draw_pool(snapshot: PoolSnapshot, now: float, head: str = "") -> RenderableType:
-    """The pool as a person reads it."""
+    """Return the pool's GPUs, slices and queue as tables."""
     paused = f"paused: {printable(snapshot.paused)}" if snapshot.paused else ""
     headings: list[RenderableType] = [Text(line, "bold") for line in (head, paused) if line]
     waiting = _waiting(snapshot) if snapshot.waiting else Text("The queue is empty.")
@@ -137,7 +137,7 @@ def _clock(at: float) -> str:
 
 
 def changed_lines(before: PoolSnapshot | None, now: PoolSnapshot) -> list[str]:
-    """What is new since the last look, a line each; at first all there is.  Pure."""
+    """Return a line for each difference between two snapshots; without a first, for all.  Pure."""
     lines = []
     if now.paused != (before.paused if before else ""):
         lines.append(f"paused: {now.paused}" if now.paused else "new leases are granted again")
@@ -152,7 +152,7 @@ def changed_lines(before: PoolSnapshot | None, now: PoolSnapshot) -> list[str]:
 
 
 def _states(snapshot: PoolSnapshot) -> Iterator[tuple[str, str]]:
-    """How each GPU, slice and ticket stands."""
+    """Yield name and state of each GPU, slice and ticket."""
     for gpu in snapshot.gpus:
         draining = f", draining: {gpu.draining}" if gpu.draining else ""
         reason = f": {gpu.reason}" if gpu.reason else ""
@@ -190,13 +190,13 @@ def leases(
 
 
 def guarantee_left(lease: Mapping[str, Any]) -> str:
-    """For how long a lease is guaranteed, by what the service answered."""
+    """Return how long a lease is still guaranteed, from the service's answer."""
     until = lease["ends_at"] or lease["guaranteed_until"]
     return _time_left(until, time.time(), lease["ends_at"])
 
 
 def _time_left(until: float, now: float, ends_at: float | None = None) -> str:
-    """The same by its parts; a lease that then ends says so."""
+    """Return the time left until a moment, in words."""
     if until <= now and ends_at is None:
         return "open"
     return f"{max(0.0, until - now) / 60:.0f} min{'' if ends_at is None else ', then it ends'}"
@@ -240,7 +240,7 @@ def audit(
 
 
 def moment(text: str | None, now: float) -> float | None:
-    """A time as people type it, in seconds since the epoch; local unless it names a zone.
+    """Parse a time to seconds since the epoch; local unless it names a zone.
 
     Args:
         text: ``90m``, ``2h``, ``3d``, ``1w`` ago, or ``2026-11-24``, ``2026-11-24 10:00``.

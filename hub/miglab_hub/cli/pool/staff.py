@@ -100,7 +100,7 @@ def reclaim_(
 def _reclaim_lines(
     leases: Sequence[Mapping[str, Any]], *, with_figures: bool
 ) -> Iterator[RenderableType]:
-    """What the service told of each lease; with figures also what each was decided by."""
+    """Yield a sentence for each lease, and on request the figures behind the decision."""
     for lease in leases:
         yield Text(_reclaim_sentence(lease))
         if with_figures:
@@ -112,7 +112,7 @@ def _reclaim_lines(
 
 
 def _reclaim_sentence(lease: Mapping[str, Any]) -> str:
-    """One lease in a sentence."""
+    """Describe the reclaimer's decision on one lease in a sentence."""
     server = f" ({server_in_words(lease['server'])})" if lease["server"] else ""
     acts = "" if lease["is_acted_on"] else " [reported only: dry run, or switched off]"
     return printable(
@@ -136,7 +136,7 @@ TargetName = Annotated[str, typer.Argument(help="A GPU's index or UUID, or a sli
 
 
 def staff_command(key: str) -> Callable[..., CommandOutput]:
-    """The command of an action on a slice, or on whatever can be drained, by the table."""
+    """Return the command of one of `STAFF_ACTIONS` on a slice or GPU."""
     action = next(action for action in STAFF_ACTIONS if action.key == key)
     parameters: dict[str, tuple[Any, Any]] = {"pool": (PoolApi, Parameter.empty)}
     if "gpu" in action.kinds:
@@ -173,7 +173,7 @@ for _key in ("drain", "undrain", "quarantine", "clear", "adopt"):
 
 
 def _target_path(pool: PoolApi, kind: DrainTarget, target: str) -> str:
-    """The API's path of a place; a GPU may be named by its index."""
+    """Return the API's path of a slice or GPU; a GPU may be named by its index."""
     if kind is DrainTarget.SLICE:
         if not target.isdecimal():
             raise typer.BadParameter(
@@ -263,7 +263,7 @@ def recall(pool: PoolApi, message_id: int, reason: Reason = "") -> CommandOutput
 
 
 def _addressee(message: dict[str, Any]) -> str:
-    """Whom a message is for."""
+    """Return whom a message is for, in words."""
     if message["to_user"] is None:
         return printable(f"course {message['to_course']}" if message["to_course"] else "everybody")
     server = message["to_server"]

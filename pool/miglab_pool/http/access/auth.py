@@ -1,4 +1,4 @@
-"""Who is asking?  All of sign-in, in one room; nothing else here reads a cookie or a token.
+"""Sign-in: finds the principal of a request; no other module reads a cookie or a token.
 
 Three ways in, tried in this order:
 
@@ -12,10 +12,10 @@ XSRF token in a header, which no page of another origin can read or send.  A pag
 origin can do both.  So students' servers need origins of their own (`HubAccess.origin`): without
 them nothing here keeps a student's page from acting as whoever opens it.
 
-A sign-in under way is kept by the browser that began it: here it costs no memory.  The browser's
+A sign-in under way is kept by the browser that began it, so it costs no memory here.  The browser's
 cookie holds PKCE's verifier and the page to come back to, signed together with the state that goes
-to the hub and back: nobody but that browser can bring the two together.  Sessions are in memory: a
-restart of the service signs everybody in anew, unseen.
+to the hub and back; only that browser can present both.  Sessions are in memory, so a restart of
+the service signs everybody in anew, without asking them.
 """
 
 import json
@@ -45,17 +45,17 @@ from miglab_pool.schedule import DAY_S
 
 XSRF_HEADER = "X-XSRFToken"
 STATE_LIVES_S = 600
-LONGEST_QUERY = 1000  # of the page that was asked for; the rest is left out
+LONGEST_QUERY = 1000  # characters of the requested page's query that are kept
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _BEARER = re.compile(r"(?:token|bearer)\s+(\S+)\s*", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class Pending:
-    """What a sign-in needs at its end.
+class PendingSignIn:
+    """A sign-in under way: what its last step needs.
 
     Attributes:
-        verifier: PKCE's.
+        verifier: the verifier of PKCE.
         next_url: the page to come back to.
     """
 
@@ -64,7 +64,7 @@ class Pending:
 
 
 class PendingSignIns:
-    """Signs and reads the cookies; remembers only the states that have served, until they end.
+    """Signs and reads the cookies of sign-ins; remembers the states that were used, until they end.
 
     Args:
         lives_s: how long a sign-in may take.
@@ -78,19 +78,23 @@ class PendingSignIns:
         self._served: dict[str, float] = {}
 
     def begin(self, verifier: str, next_url: str) -> tuple[str, str]:
-        """A new state, and the cookie that belongs to it."""
+        """Return a new state, and the cookie that belongs to it."""
         state = secrets.token_urlsafe(16)
-        said = json.dumps([verifier, next_url])
-        return state, create_signed_value(self._key, state, said, clock=self._now).decode()
+        content = json.dumps([verifier, next_url])
+        return state, create_signed_value(self._key, state, content, clock=self._now).decode()
 
-    def find(self, state: str, cookie: str) -> Pending | None:
-        """The sign-in of that state, if the cookie is its own, in time, and it has not served."""
+    def find(self, state: str, cookie: str) -> PendingSignIn | None:
+        """Return the sign-in of a state, if the cookie is its own, in time and unused."""
         days = self._lives_s / DAY_S
-        said = decode_signed_value(self._key, state, cookie, days, self._now, min_version=2)
-        return None if said is None or state in self._served else Pending(*json.loads(said))
+        content = decode_signed_value(self._key, state, cookie, days, self._now, min_version=2)
+        return (
+            None
+            if content is None or state in self._served
+            else PendingSignIn(*json.loads(content))
+        )
 
     def serve(self, state: str) -> None:
-        """It has led to a session, and leads to no second."""
+        """Mark a state as used, so that it leads to no second session."""
         now = self._now()
         self._served = {s: at for s, at in self._served.items() if now - at <= self._lives_s}
         self._served[state] = now
@@ -101,9 +105,9 @@ class Session:
     """One signed-in browser.
 
     Attributes:
-        person: whose it is.
-        token: the hub token that OAuth gave; never leaves this process.
-        xsrf: what a write of this session must carry.
+        person: the person who signed in.
+        token: the hub token from OAuth, which never leaves this process.
+        xsrf: the token that a write of this session must carry.
         ends_at: when it ends, by the clock of `Sessions`.
     """
 
@@ -118,8 +122,8 @@ class Sessions:
 
     Args:
         lives_s: how long a session lives.
-        limit: how many there may be.
-        each: how many a person may have, so that nobody's sign-ins sign others out.
+        limit: how many sessions there may be.
+        limit_per_person: how many a person may have, so that they end nobody else's sessions.
         now: the clock, seconds.
     """
 
@@ -127,29 +131,35 @@ class Sessions:
         self,
         lives_s: int = 12 * 3600,
         limit: int = 10_000,
-        each: int = 32,
+        limit_per_person: int = 32,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.lives_s = lives_s
         self._limit = limit
-        self._each = each
+        self._limit_per_person = limit_per_person
         self._now = now
         self._sessions: dict[str, Session] = {}
 
     def open(self, person: str, token: str) -> str:
-        """A new session; returns the cookie's value."""
-        own = [name for name, session in self._sessions.items() if session.person == person]
-        for name in own[: max(0, len(own) - self._each + 1)]:
-            del self._sessions[name]
+        """Open a session, and return the value of its cookie."""
+        session_names = [
+            session_name
+            for session_name, session in self._sessions.items()
+            if session.person == person
+        ]
+        for session_name in session_names[
+            : max(0, len(session_names) - self._limit_per_person + 1)
+        ]:
+            del self._sessions[session_name]
         while len(self._sessions) >= self._limit:
             del self._sessions[next(iter(self._sessions))]
-        name = secrets.token_urlsafe(32)
+        session_name = secrets.token_urlsafe(32)
         xsrf = secrets.token_urlsafe(32)
-        self._sessions[name] = Session(person, token, xsrf, self._now() + self.lives_s)
-        return name
+        self._sessions[session_name] = Session(person, token, xsrf, self._now() + self.lives_s)
+        return session_name
 
     def get(self, name: str) -> Session | None:
-        """The session of that cookie; None if there is none or it has ended."""
+        """Return the session of a cookie; None if there is none or it has ended."""
         session = self._sessions.get(name)
         if session is not None and session.ends_at <= self._now():
             del self._sessions[name]
@@ -158,13 +168,13 @@ class Sessions:
 
 
 class SignIn:
-    """Signs in whoever reaches the management listener.
+    """Signs in the clients of the management listener.
 
     Args:
         access: how to reach the hub.
-        secret: the pool's own.
-        book: the lab's courses and who teaches them.
-        tokens: the hub; for tests.
+        secret: the pool's own secret.
+        book: the lab's courses and their staff.
+        tokens: asks the hub about tokens; given by tests.
     """
 
     def __init__(
@@ -186,25 +196,25 @@ class SignIn:
         self.tokens.move(access)
 
     async def principal(self, request: Request) -> Principal:
-        """Who asks.
+        """Return the principal of a request.
 
         Raises:
-            Refused: nobody (401), not allowed in (403), XSRF token missing (403), no hub (503).
+            DeniedError: not signed in (401), no access or no XSRF token (403), silent hub (503).
         """
-        token = bearer(request)
+        token = bearer_token(request)
         if token is not None:
             if compare_digest(token.encode(), self._secret):
                 return SPAWNER
             return await self._person(token, forwarded_for(request))
         session = self._session(request)
         if session is None:
-            raise _nobody()
+            raise _not_signed_in()
         self._check_xsrf(request, session)
         return await self._person(session.token, forwarded_for(request), session.xsrf)
 
     def known(self, request: HTTPConnection) -> str | None:
-        """Who pays for a request: "" for the spawner, who is never limited; None if unknown."""
-        token, session = bearer(request), self._session(request)
+        """Return the payer of a request: "" for the spawner, who has no limit; None if unknown."""
+        token, session = bearer_token(request), self._session(request)
         if token is not None and compare_digest(token.encode(), self._secret):
             return ""
         if token is None:
@@ -217,7 +227,7 @@ class SignIn:
     async def _person(self, token: str, address: str, xsrf: str = "") -> Principal:
         model = await self.tokens.owner(token, address)
         if model is None:
-            raise _nobody()
+            raise _not_signed_in()
         if not self.tokens.lets_in(model):
             raise DeniedError(403, "forbidden", "This account may not use the pool.")
         return principal_from(model, self.book, xsrf)
@@ -225,8 +235,8 @@ class SignIn:
     def _check_xsrf(self, request: Request, session: Session) -> None:
         if request.method in SAFE_METHODS:
             return
-        sent = request.headers.get(XSRF_HEADER, "")
-        if not compare_digest(sent.encode(), session.xsrf.encode()):
+        sent_token = request.headers.get(XSRF_HEADER, "")
+        if not compare_digest(sent_token.encode(), session.xsrf.encode()):
             raise DeniedError(403, "xsrf", "This page is out of date. Load it again and repeat.")
 
     # OAuth, for browsers.
@@ -235,19 +245,19 @@ class SignIn:
         """Send the browser to the hub, with a state that only this browser can bring back."""
         oauth = self.tokens.oauth
         verifier, challenge, method = oauth.generate_pkce_code_challenge()
-        asked = request.url.query[:LONGEST_QUERY]
-        next_url = f"{request.url.path}?{asked}" if asked else request.url.path
+        page_query = request.url.query[:LONGEST_QUERY]
+        next_url = f"{request.url.path}?{page_query}" if page_query else request.url.path
         state, cookie = self._pending.begin(verifier, next_url)
         query = {"state": state, "code_challenge": challenge, "code_challenge_method": method}
-        answer = RedirectResponse(url_concat(oauth.login_url, query), 302)
-        self._set_cookie(request, answer, self._state_name(state), cookie, STATE_LIVES_S)
-        return answer
+        response = RedirectResponse(url_concat(oauth.login_url, query), 302)
+        self._set_cookie(request, response, self._state_name(state), cookie, STATE_LIVES_S)
+        return response
 
     async def finish(self, request: Request) -> Response:
         """Take the browser back from the hub and give it a session.
 
         Raises:
-            Refused: the state is not this browser's, or the hub refuses.
+            DeniedError: the state is not this browser's, or the hub refuses.
         """
         state = request.query_params.get("state", "")
         name = self._state_name(state)
@@ -261,20 +271,20 @@ class SignIn:
         self._pending.serve(state)
         person = await self._person(token, forwarded_for(request))
         session = self.sessions.open(person.name, token)
-        answer = RedirectResponse(pending.next_url, 303)
-        self._set_cookie(request, answer, name, "", 0)
-        self._set_cookie(request, answer, self._session_cookie, session, self.sessions.lives_s)
-        return answer
+        response = RedirectResponse(pending.next_url, 303)
+        self._set_cookie(request, response, name, "", 0)
+        self._set_cookie(request, response, self._session_cookie, session, self.sessions.lives_s)
+        return response
 
     def _state_name(self, state: str) -> str:
-        """A cookie for each sign-in under way, so that two tabs do not disturb each other."""
+        """Return the name of a sign-in's own cookie, so that two tabs do not disturb each other."""
         return f"{self._state_cookie}-{sha256(state.encode()).hexdigest()[:8]}"
 
     def _set_cookie(
-        self, request: Request, answer: Response, name: str, value: str, lives_s: int
+        self, request: Request, response: Response, name: str, value: str, lives_s: int
     ) -> None:
-        """SameSite is Lax: the hub's redirect back is a navigation from another page."""
-        answer.set_cookie(
+        """Set a cookie; SameSite is Lax, as the hub's redirect comes from another page."""
+        response.set_cookie(
             name,
             value,
             max_age=lives_s,
@@ -285,29 +295,29 @@ class SignIn:
         )
 
 
-def bearer(request: HTTPConnection) -> str | None:
-    """The token of the Authorization header, if it carries one."""
+def bearer_token(request: HTTPConnection) -> str | None:
+    """Return the token of the Authorization header, if any."""
     match = _BEARER.fullmatch(request.headers.get("Authorization", ""))
     return match[1] if match else None
 
 
 def principal_from(model: Mapping[str, Any], book: RoleBook, xsrf: str = "") -> Principal:
-    """The principal that the hub's description of a token's owner stands for.
+    """Return the principal for the hub's description of a token's owner.
 
-    A hub admin, or who has `ADMIN_SCOPE`, is site admin; who has `STAFF_SCOPE` instructs every
-    course.  So are those whom lab.toml names as admins, or as instructors of every course.
-    A hub service has roles by its scopes alone: lab.toml and groups name people.
+    A hub admin, and who has `ADMIN_SCOPE`, is a site admin; who has `STAFF_SCOPE` is an instructor
+    of every course.  lab.toml may name people as either, too.  A hub service has roles by its
+    scopes alone, since lab.toml and groups name people.
     """
     is_person = model.get("kind") == "user"
     scopes, groups = model.get("scopes", ()), tuple(model.get("groups", ()))
     name = str(model["name"])
-    known_as = name if is_person else ""
+    person_name = name if is_person else ""
     return Principal(
         kind=PrincipalKind.PERSON if is_person else PrincipalKind.SERVICE,
         name=name,
-        admin=bool(model.get("admin")) or ADMIN_SCOPE in scopes or known_as in book.admins,
-        instructs=book.courses_instructed(known_as, groups, in_all=STAFF_SCOPE in scopes),
-        assists=book.courses_assisted(known_as, groups),
+        admin=bool(model.get("admin")) or ADMIN_SCOPE in scopes or person_name in book.admins,
+        instructs=book.courses_instructed(person_name, groups, in_all=STAFF_SCOPE in scopes),
+        assists=book.courses_assisted(person_name, groups),
         xsrf=xsrf,
         course_names=groups,
         user_id=user_id_of(model),
@@ -315,12 +325,12 @@ def principal_from(model: Mapping[str, Any], book: RoleBook, xsrf: str = "") -> 
 
 
 def user_id_of(model: Mapping[str, Any]) -> str:
-    """Who a token's owner is, whatever they are called; empty where the hub does not say."""
+    """Return the hub's id of a token's owner, which outlasts renames; empty if there is none."""
     return str(model.get(USER_ID_KEY, "")) if model.get("kind") == "user" else ""
 
 
 def server_of(model: Mapping[str, Any]) -> tuple[str, str] | None:
-    """The one server whose token this is: (user, server name); None for any other token.
+    """Return user and name of the server whose token this is; None for any other token.
 
     A server's token carries the lease scope filtered to that server; the hub sets the filter.
     """
@@ -337,7 +347,7 @@ def _is_https(request: Request) -> bool:
     return (forwarded or request.url.scheme) == "https"
 
 
-def _nobody() -> Exception:
+def _not_signed_in() -> Exception:
     return DeniedError(
         401, "not-signed-in", "Nobody is signed in, or the token is not known (any more)."
     )

@@ -1,10 +1,10 @@
-"""Who may ask for what on the management listener: what a route says of the right it needs.
+"""The rights that routes of the management listener need, as FastAPI dependencies.
 
 Every route has one parameter or dependency made by `needs`, is marked `OPEN`, or is a
-`pages.frame.DrawnPage`, which has its right; a test refuses any other.  It refuses who has the
-right over nothing at all; whether the right reaches what is asked for, the route finds out with
-`Principal.require`.  Of a lease or a ticket, whoever may not see whose it is learns not even that
-it is there (404); whoever sees it and may not do this is told who may (403).
+`pages.frame.DrawnPage`, which has its right; a test rejects any other.  The dependency refuses a
+principal that has the right over nothing at all; the route checks with `Principal.require` whether
+the right covers the resource.  A lease or ticket whose user the principal may not see does not
+exist for them (404); if they see it and may not do this, the refusal says who may (403).
 """
 
 from collections.abc import Callable
@@ -21,11 +21,11 @@ from miglab_pool.http.errors import DeniedError
 from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.pool import Pool
 
-Found = TypeVar("Found", LeaseView, TicketView)
+LeaseOrTicket = TypeVar("LeaseOrTicket", LeaseView, TicketView)
 
 
-async def who(request: Request) -> Principal:
-    """Whoever asks, by the name that the pool knows them by; refuses nobody in particular."""
+async def find_principal(request: Request) -> Principal:
+    """Return the principal of a request, by the name that the pool has for them."""
     sign_in: SignIn = request.app.state.sign_in
     principal = await sign_in.principal(request)
     if not principal.user_id:
@@ -35,44 +35,44 @@ async def who(request: Request) -> Principal:
     return replace(principal, name=name)
 
 
-async def who_again(request: Request, before: Principal) -> Principal | None:
-    """Whoever reads a stream, asked anew; None if they are signed out.
+async def refresh_principal(request: Request, before: Principal) -> Principal | None:
+    """Return the principal of a stream anew; None if they are signed out.
 
-    While the hub is silent they have no role, as it may be lost.
+    While the hub is silent, the principal has no role, as it may be lost.
     """
     try:
-        return await who(request)
+        return await find_principal(request)
     except DeniedError as error:
         return before.without_roles() if error.reason == "hub-silent" else None
 
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """A route's dependency: who asks, if they have the right over anything at all."""
+    """A dependency of a route: its principal, if they have a right over anything at all."""
 
     right: Right
 
     async def __call__(self, request: Request) -> Principal:
-        """Who asks.
+        """Return the principal of the request.
 
         Raises:
-            DeniedError: 403, saying who may.
+            DeniedError: 403, saying who has the right.
         """
-        principal = await who(request)
+        principal = await find_principal(request)
         if not principal.has(self.right):
             raise forbidden(self.right)
         return principal
 
 
 class Open:
-    """A route's dependency that lets in anybody, signed in or not; it says so, and does nothing."""
+    """A dependency that marks a route as open to anybody, signed in or not."""
 
     async def __call__(self) -> None:
         """Refuse nobody."""
 
 
 def needs(right: Right) -> Any:
-    """The right that a route needs: it stands in the annotation of its parameter ``principal``."""
+    """Return the dependency on a right, for the annotation of a route's ``principal``."""
     return Depends(Needs(right))
 
 
@@ -82,7 +82,7 @@ async def _runner(request: Request) -> PoolRunner:  # async: FastAPI gives a pla
 
 
 OPEN = Depends(Open())
-Who = Annotated[Principal, needs(Right.SEE_POOL)]
+Viewer = Annotated[Principal, needs(Right.SEE_POOL)]
 Spawner = Annotated[Principal, needs(Right.SPAWN)]
 MaySeeNames = Annotated[Principal, needs(Right.SEE_NAMES)]
 MayRelease = Annotated[Principal, needs(Right.RELEASE)]
@@ -93,45 +93,47 @@ Runner = Annotated[PoolRunner, Depends(_runner)]
 
 
 def ticket_for(pool: Pool, principal: Principal, number: int, right: Right) -> TicketView:
-    """The ticket, if the principal has the right over it.
+    """Return a ticket, if the principal has the right over it.
 
     Raises:
         Refused: there is no such ticket.
         DeniedError: 404 or 403.
     """
-    return allowed(pool.tickets.find(number), "ticket", principal, right)
+    return check_allowed(pool.tickets.find(number), "ticket", principal, right)
 
 
 def lease_for(pool: Pool, principal: Principal, number: int, right: Right) -> LeaseView:
-    """The lease, if the principal has the right over it.
+    """Return a lease, if the principal has the right over it.
 
     Raises:
         Refused: there is no such lease.
         DeniedError: 404 or 403.
     """
-    return allowed(pool.leases.find(number), "lease", principal, right)
+    return check_allowed(pool.leases.find(number), "lease", principal, right)
 
 
-def allowed(found: Found, kind: str, principal: Principal, right: Right) -> Found:
-    """What was found, if the principal has the right over it.
+def check_allowed(
+    resource: LeaseOrTicket, kind: str, principal: Principal, right: Right
+) -> LeaseOrTicket:
+    """Return a lease or ticket, if the principal has the right over it.
 
     Raises:
         DeniedError: 404 or 403.
     """
-    if not principal.may(Right.SEE_NAMES, found.course, found.user):
-        raise DeniedError(404, f"unknown-{kind}", f"There is no {kind} {found.id}.")
-    principal.require(right, found.course, found.user)
-    return found
+    if not principal.may(Right.SEE_NAMES, resource.course, resource.user):
+        raise DeniedError(404, f"unknown-{kind}", f"There is no {kind} {resource.id}.")
+    principal.require(right, resource.course, resource.user)
+    return resource
 
 
-async def on_ticket(
+async def decide_on_ticket(
     runner: PoolRunner,
     principal: Principal,
     number: int,
     right: Right,
     act: Callable[[Pool], TicketView],
 ) -> TicketView:
-    """Decide about a ticket, if the principal has the right over it; raises as `ticket_for`."""
+    """Decide on a ticket, if the principal has the right over it; raises as `ticket_for`."""
 
     def decision(pool: Pool) -> TicketView:
         ticket_for(pool, principal, number, right)

@@ -1,7 +1,7 @@
-"""Where the hub is, by its own word: the path below which it serves everything.
+"""Finds the path below which the hub serves everything, by asking the hub.
 
 Only the hub's configuration knows this path, and an operator may change it.  The service begins
-with the one in lab.toml, asks the hub, and moves its own pages with it.
+with the path in lab.toml, asks the hub, and serves its own pages below the hub's answer.
 """
 
 import asyncio
@@ -20,12 +20,12 @@ UNTIL_KNOWN_S, KNOWN_S = 2.0, 60.0
 
 
 class HubAddress:
-    """Asks the hub for its path, and tells whoever has to know.
+    """Asks the hub for its path, and announces changes.
 
     Args:
-        hub: its API, as this service.
-        access: how lab.toml says that it is reached.
-        moved: are told how it is reached, whenever that is something else than before.
+        hub: the hub's API, as this service.
+        access: how to reach the hub, by lab.toml.
+        moved: called with the new access whenever it changes.
     """
 
     def __init__(
@@ -38,18 +38,18 @@ class HubAddress:
         self._hub, self._moved = hub, tuple(moved)
 
     async def follow(self) -> None:
-        """Ask for as long as the service runs."""
+        """Ask the hub again and again, for as long as the service runs."""
         while True:
             pause_s = KNOWN_S if await self.ask() else UNTIL_KNOWN_S
             await asyncio.sleep(pause_s)
 
     async def ask(self) -> bool:
-        """Ask once; whether the hub said where it is."""
+        """Ask the hub once; return whether it said where it is."""
         try:
             answer = await self._hub.get(f"{self.access.hub_url}/", follow_redirects=False)
             base_url = hub_base_url(answer)
         except httpx.HTTPError:
-            return False  # not there (yet): whoever needs it says so
+            return False  # the hub is not up (yet); requests that need it say so
         except HubMisunderstood as error:
             log.warning("whether the hub is where lab.toml says is not known: %s", error)
             return False
@@ -66,16 +66,16 @@ class HubAddress:
 
 
 class BelowBaseUrl:
-    """Lets an application's routes answer with the hub's path before them, and without it.
+    """ASGI middleware that serves an application with and without the hub's path as prefix.
 
-    Browsers come with it, through the proxy; the spawner and the command line without.
+    Browsers use the prefix, through the proxy; the spawner and the command line do not.
     """
 
     def __init__(self, app: ASGIApp, access: Callable[[], HubAccess]) -> None:
         self._app, self._access = app, access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on."""
+        """Pass a request on, with the prefix as its root path."""
         root = self._access().base_url.rstrip("/")
         if root and scope.get("path", "").startswith(f"{root}/"):
             scope = {**scope, "root_path": root}

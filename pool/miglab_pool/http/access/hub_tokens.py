@@ -1,10 +1,10 @@
-"""Asks the hub whose a token is, and who is in a course; keeps guessed tokens from it.
+"""Asks the hub whose a token is, and who is in a course; limits how often it is asked.
 
-The hub answers one question at a time: whoever asks with thousands of invented tokens would be
-heard before the servers that report.  So the same unknown token is asked about once a minute, and
-each address may send so many of them; a token that the hub has once known passes before either.
-A failed guess costs whoever made it: while guessers together send too many, those addresses are
-refused that have failed within the minute, and every other one is heard.
+The hub answers one request at a time, so thousands of invented tokens would delay the servers that
+report.  So the hub is asked about the same unknown token once a minute, and about a limited number
+of them for each address.  A token that the hub once knew is not limited.  A failed guess costs the
+address that made it: while guessers together send too many, addresses that have failed within the
+minute are refused, and every other one is heard.
 """
 
 import logging
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 GUESSES_OF_AN_ADDRESS, GUESSES_IN_ALL = 20, 600  # in a minute
 WINDOW_S = 60.0
-KNOWN_S = 3600.0  # a server's token is heard every few seconds, a session's every few minutes
+KNOWN_TOKEN_S = 3600.0  # a server's token comes every few seconds, a session's in minutes
 ANY_TOKEN = re.compile(r"\S{1,255}")
 SERVER_TOKEN = re.compile(r"[0-9a-f]{32}")  # JupyterHub 6: `utils.new_token`
 BELIEVED_S = 60.0
@@ -46,9 +46,9 @@ class HubAccess:
         prefix: this service's path, without a slash at its end.
         service: this service's name at the hub.
         token: this service's own hub token.
-        cache_s: how long an answer of the hub about a token is believed.
+        cache_s: how long an answer of the hub about a token is cached.
         hub_origin: the hub's ``https://host``, with per-user domains; else empty.
-        origin: this service's own, likewise.
+        origin: this service's ``https://host``, with per-user domains; else empty.
     """
 
     api_url: str
@@ -76,7 +76,7 @@ class HubAccess:
         return f"/services/{self.service}"
 
     def below(self, base_url: str) -> Self:
-        """The same hub, below another path."""
+        """Return the access to the same hub below another path."""
         hub_prefix = base_url.rstrip("/") + HUB_PATH
         return replace(
             self,
@@ -115,8 +115,8 @@ class HubTokens:
 
     Args:
         access: how to reach the hub.
-        form: of the tokens that are asked about at all.
-        is_shared: whether an address stands for many, and has no limit of its own.
+        form: the form of tokens; others are unknown without asking.
+        is_shared: whether many clients share an address, so that it has no limit of its own.
         now: seconds that never jump.
     """
 
@@ -135,7 +135,7 @@ class HubTokens:
         self._began_at = now()
 
     def move(self, access: HubAccess) -> None:
-        """Ask the hub there from now on."""
+        """Ask the hub at this address from now on."""
         self.oauth = HubOAuth(
             api_url=access.api_url,
             api_token=access.token,
@@ -149,27 +149,27 @@ class HubTokens:
         )
 
     def known(self, token: str | None) -> str | None:
-        """A name for the token, if the hub has lately known it."""
-        name = _name(token or "")
+        """Return a name for the token, if the hub knew it lately; else None."""
+        name = _token_hash(token or "")
         return name if self._known.get(name, 0.0) > self._now() else None
 
     async def owner(self, token: str, address: str) -> dict[str, Any] | None:
-        """The hub's description of a token's owner; None if the hub does not know the token.
+        """Return the hub's description of a token's owner; None if the hub does not know the token.
 
         Args:
-            token: what was sent.
-            address: whence; unknown tokens are counted by it.
+            token: the token.
+            address: the client's address, by which unknown tokens are counted.
 
         Raises:
             DeniedError: the hub does not answer (503), or too many unknown tokens came (429).
         """
-        name = _name(token)
+        name = _token_hash(token)
         self._forget()
         if not self._form.fullmatch(token) or name in self._unknown:
             return None
         is_guess = name not in self._known
         if is_guess:
-            self._guess(address)
+            self._count_guess(address)
         try:
             model: dict[str, Any] | None = await self.oauth.user_for_token(token, sync=False)
         except HTTPError as error:
@@ -180,13 +180,13 @@ class HubTokens:
             self._unknown[name] = self._now() + WINDOW_S
             return None
         self._guesses.subtract([address, ""] if is_guess else [])
-        self._known[name] = self._now() + KNOWN_S
+        self._known[name] = self._now() + KNOWN_TOKEN_S
         return model
 
-    def _guess(self, address: str) -> None:
-        """Count a token that may be invented, until the hub knows it."""
+    def _count_guess(self, address: str) -> None:
+        """Count a token that may be invented; refuse it if there were too many."""
         failures, all_failures = self._guesses[address], self._guesses[""]
-        if self._is_shared(address):  # whose failures those are is not known: it has them all
+        if self._is_shared(address):  # nobody knows whose failures these are
             is_ahead = failures >= GUESSES_IN_ALL
         else:
             is_ahead = failures >= (1 if all_failures >= GUESSES_IN_ALL else GUESSES_OF_AN_ADDRESS)
@@ -197,7 +197,7 @@ class HubTokens:
         self._guesses.update([address, ""])
 
     def _forget(self) -> None:
-        """Begin a new minute when one is over."""
+        """Forget counts and tokens whose time is over."""
         now = self._now()
         if now - self._began_at >= WINDOW_S:
             self._began_at, self._guesses = now, Counter()
@@ -205,10 +205,10 @@ class HubTokens:
             self._unknown = {name: until for name, until in self._unknown.items() if until > now}
 
     async def token_for_code(self, code: str, verifier: str | None) -> str:
-        """The last step of OAuth.
+        """Exchange an OAuth code for a token.
 
         Raises:
-            Refused: the hub does not answer, or does not take the code.
+            DeniedError: the hub does not answer, or refuses the code.
         """
         try:
             token: str = await self.oauth.token_for_code(code, code_verifier=verifier, sync=False)
@@ -216,7 +216,7 @@ class HubTokens:
             raise DeniedError(
                 403, "sign-in-failed", "The hub refused the sign-in. Try again."
             ) from error
-        self._known[_name(token)] = self._now() + KNOWN_S
+        self._known[_token_hash(token)] = self._now() + KNOWN_TOKEN_S
         return token
 
     def lets_in(self, model: Mapping[str, Any]) -> bool:
@@ -224,7 +224,7 @@ class HubTokens:
         return bool(self.oauth.check_scopes(self.oauth.access_scopes, model))
 
 
-def _name(token: str) -> str:
+def _token_hash(token: str) -> str:
     return sha256(token.encode()).hexdigest()
 
 
@@ -233,16 +233,16 @@ def _hub_silent(error: HTTPError) -> Exception:
     return DeniedError(503, "hub-silent", "The hub does not answer. Try again in a moment.")
 
 
-async def nobody_says(_course: str) -> frozenset[str] | None:
-    """Where there is no hub to ask."""
+async def unknown_members(_course: str) -> frozenset[str] | None:
+    """Return that the members are unknown, where there is no hub to ask."""
     return None
 
 
 class CourseMembers:
-    """Asks the hub who is in a course's group, when somebody looks at the class.
+    """Asks the hub who is in a course's group, when the class is read.
 
     Args:
-        hub: its API, as a service that may read groups.
+        hub: the hub's API, as a service that may read groups.
         now: seconds that never jump.
     """
 
@@ -251,7 +251,7 @@ class CourseMembers:
         self._known: dict[str, tuple[float, frozenset[str]]] = {}
 
     async def of(self, course: str) -> frozenset[str] | None:
-        """Who is in it; what the hub said last while it is silent, None if it never said."""
+        """Return the members of a course: while the hub is silent, the last known or None."""
         until, members = self._known.get(course, (0.0, None))
         if members is not None and until > self._now():
             return members

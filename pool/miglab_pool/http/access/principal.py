@@ -1,8 +1,8 @@
-"""Who asks, and what they may do and see: the spawner, or a person with roles.  Pure.
+"""Principals, and what they may do and see: the spawner, people with roles, services.  Pure.
 
-`TABLE` is the one table of rights, roles and how far each reaches: docs/reference/roles.md is made
-of it, and every route names one of its rights.  It knows neither people nor courses.  Which roles
-somebody has is found in `miglab_pool.course_roles`.
+`TABLE` is the only table of rights, roles and how far each right reaches: docs/reference/roles.md
+is generated from it, and every route names one of its rights.  It knows neither people nor courses;
+`miglab_pool.course_roles` says which roles a person has.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ NOWHERE: frozenset[str] = frozenset()
 
 
 class Role(StrEnum):
-    """What somebody is.  Whoever is signed in is also a student."""
+    """What a principal is in a course or on the site.  Everybody signed in is also a student."""
 
     ADMIN = "site admin"
     INSTRUCTOR = "instructor"
@@ -38,7 +38,7 @@ class Reach(StrEnum):
 
 
 class Right(StrEnum):
-    """What can be allowed; `DOES` says each in words."""
+    """What a role may do; `RIGHT_PHRASES` has each in words."""
 
     SEE_POOL = "see-pool"
     SEE_NAMES = "see-names"
@@ -61,7 +61,7 @@ class Right(StrEnum):
     SPAWN = "spawn"
 
 
-DOES: Mapping[Right, str] = MappingProxyType(
+RIGHT_PHRASES: Mapping[Right, str] = MappingProxyType(
     {
         Right.SEE_POOL: "see the pool, its offers and its reservations, without names",
         Right.SEE_NAMES: "see who holds slices and who waits",
@@ -84,7 +84,7 @@ DOES: Mapping[Right, str] = MappingProxyType(
         Right.SPAWN: "ask for slices in a student's name, and start servers with them",
     }
 )
-"""The words after "may" and "may not"."""
+"""Each right as a phrase after "may" and "may not"."""
 
 _STAFF = {Role.ADMIN: Reach.SITE, Role.INSTRUCTOR: Reach.COURSE, Role.ASSISTANT: Reach.COURSE}
 _TEACHERS = {Role.ADMIN: Reach.SITE, Role.INSTRUCTOR: Reach.COURSE}
@@ -114,30 +114,32 @@ TABLE: Mapping[Right, Mapping[Role, Reach]] = MappingProxyType(
         Right.SPAWN: {},
     }
 )
-"""What each role may; the spawner, and the operator with its secret, may everything."""
+"""The reach of each role's rights; the spawner, and the operator with its secret, has all."""
 
 
 def reach(right: Right, role: Role) -> Reach | None:
-    """How far a right reaches for a role; None: not at all."""
+    """Return how far a role's right reaches; None if the role does not have it."""
     return TABLE[right].get(role)
 
 
-def whose(right: Right) -> str:
-    """Who has a right over what is not their own, in words."""
-    holders = [_holder(role, far) for role, far in TABLE[right].items() if far is not Reach.OWN]
+def holders_of(right: Right) -> str:
+    """Return in words who has a right over what is not their own."""
+    holders = [
+        _holder(role, reach_) for role, reach_ in TABLE[right].items() if reach_ is not Reach.OWN
+    ]
     return " and ".join(holders) or "the spawner"
 
 
-def _holder(role: Role, far: Reach) -> str:
-    where = {
+def _holder(role: Role, reach_: Reach) -> str:
+    suffix = {
         Reach.COURSE: " of the course",
         Reach.ASSIGNED: " of the course that the GPU is assigned to",
     }
-    return f"{role.value}s{where.get(far, '')}"
+    return f"{role.value}s{suffix.get(reach_, '')}"
 
 
 class PrincipalKind(StrEnum):
-    """What a principal is."""
+    """The kind of a principal."""
 
     SPAWNER = "spawner"
     PERSON = "person"
@@ -152,11 +154,11 @@ class Principal:
         kind: the spawner (by the pool's own secret), a person, or another hub service.
         name: the hub's name for it; empty for the spawner.
         admin: whether it is a site admin.
-        instructs: the courses it is instructor of.
-        assists: the courses it is assistant of.
+        instructs: the courses of which it is an instructor.
+        assists: the courses of which it is an assistant.
         xsrf: the token that a write of this browser session must carry; empty for a bearer token.
         course_names: the hub groups it is in.
-        user_id: who a person is, whatever they are called; empty where the hub does not say.
+        user_id: the hub's id of a person, which outlasts renames; empty if the hub gives none.
     """
 
     kind: PrincipalKind
@@ -175,16 +177,16 @@ class Principal:
 
     @property
     def viewer(self) -> Self:
-        """The same for all browser sessions: whoever equals it may see the same."""
+        """The principal without its session, as equal ones may see the same."""
         return replace(self, xsrf="")
 
     @property
     def is_staff(self) -> bool:
-        """Whether it is more than a student anywhere."""
+        """Whether it has more than a student's role anywhere."""
         return self.is_spawner or self.admin or bool(self.instructs | self.assists)
 
     @property
-    def by(self) -> str:
+    def actor(self) -> str:
         """How the ledger names it as the cause of a transition."""
         return self.kind.value if self.is_spawner else f"{self.kind.value}:{self.name}"
 
@@ -193,41 +195,41 @@ class Principal:
         return self.kind is PrincipalKind.PERSON and user is not None and user == self.name
 
     def roles(self) -> dict[Role, frozenset[str]]:
-        """Its roles, and the courses of each."""
-        found = {Role.STUDENT: frozenset(self.course_names)}
+        """Return its roles, with the courses of each."""
+        courses_by_role = {Role.STUDENT: frozenset(self.course_names)}
         if self.assists:
-            found[Role.ASSISTANT] = self.assists
+            courses_by_role[Role.ASSISTANT] = self.assists
         if self.instructs:
-            found[Role.INSTRUCTOR] = self.instructs
+            courses_by_role[Role.INSTRUCTOR] = self.instructs
         if self.admin:
-            found[Role.ADMIN] = NOWHERE
-        return found
+            courses_by_role[Role.ADMIN] = NOWHERE
+        return courses_by_role
 
     def courses(self, right: Right | str) -> frozenset[str] | None:
-        """The courses over which it has a right; None: over everything, course or not.
+        """Return the courses over which it has a right; None for everything, course or not.
 
-        For `Right.DRAIN` and `Right.PARTITION` it is about what is assigned to these courses.
-        What is its own does not count.
+        `Right.DRAIN` and `Right.PARTITION` cover the GPUs assigned to these courses.  Rights over
+        what is the principal's own do not count.
         """
         reached = NOWHERE
         for role, courses in self.roles().items():
-            far = reach(Right(right), role)
-            if far is Reach.SITE:
+            reach_ = reach(Right(right), role)
+            if reach_ is Reach.SITE:
                 return None
-            if far in (Reach.COURSE, Reach.ASSIGNED):
+            if reach_ in (Reach.COURSE, Reach.ASSIGNED):
                 reached |= courses
         return None if self.is_spawner else reached
 
     def may(self, right: Right | str, course: str | None = None, user: str | None = None) -> bool:
-        """Whether it has a right over one thing.
+        """Whether it has a right over one resource.
 
         Args:
-            right: what it wants to do.
-            course: the thing's course: a lease's, a ticket's, or the one that a GPU is assigned to;
-                None or empty for what belongs to no course, or to the whole site.
-            user: whose it is; None to leave aside whether it is the principal's own.
+            right: the right.
+            course: the course of a lease or a ticket, or to which a GPU is assigned; None or empty
+                for what belongs to no course, or to the whole site.
+            user: the user whose it is; None not to count it as the principal's own.
 
-        Guarantees that the answer for a thing without a course is no for all but site-wide rights.
+        Only site-wide rights cover a resource without a course.
         """
         reached = self.courses(right)
         if reached is None or (course and course in reached):
@@ -236,7 +238,7 @@ class Principal:
         return is_own and self.is_user(user)
 
     def has(self, right: Right | str) -> bool:
-        """Whether it has a right over anything at all, be it only over what is its own."""
+        """Whether it has a right over anything at all, even if only over what is its own."""
         is_own = reach(Right(right), Role.STUDENT) is Reach.OWN
         return is_own or self.courses(right) != NOWHERE
 
@@ -246,21 +248,23 @@ class Principal:
         """Refuse unless it `may`.
 
         Raises:
-            DeniedError: 403 ``forbidden``, saying who may.
+            DeniedError: 403 ``forbidden``, saying who has the right.
         """
         if not self.may(right, course, user):
             raise forbidden(Right(right), course or "")
 
     def without_roles(self) -> Self:
-        """The same principal as a student: while it is not known whether a role still holds."""
+        """Return the principal without roles, while it is not known whether they still hold."""
         return replace(self, admin=False, instructs=NOWHERE, assists=NOWHERE)
 
 
 def forbidden(right: Right, course: str = "") -> DeniedError:
-    """The refusal of a right, in words."""
-    where = f" in {course}" if course else ""
+    """Return the refusal of a right, which says who has it."""
+    place = f" in {course}" if course else ""
     return DeniedError(
-        403, "forbidden", f"You may not {DOES[right]}{where}: that is for {whose(right)}."
+        403,
+        "forbidden",
+        f"You may not {RIGHT_PHRASES[right]}{place}: that is for {holders_of(right)}.",
     )
 
 
@@ -268,10 +272,11 @@ SPAWNER = Principal(PrincipalKind.SPAWNER)
 
 
 def visible_snapshot(snapshot: PoolSnapshot, principal: Principal) -> PoolSnapshot:
-    """The snapshot with everything removed that names somebody whom the principal may not see.
+    """Return the snapshot without what names users whom the principal may not see.
 
-    Everybody sees every slice's place, profile and state.  Name, server, course and UUID one sees
-    of one's own, staff of their courses' students, and site admins and the spawner of all.
+    Everybody sees the placement, profile and state of every slice.  A user sees name, server,
+    course and UUID of their own slices, staff those of their courses, site admins and the spawner
+    all.
     """
     if principal.may(Right.SEE_NAMES):
         return snapshot
@@ -284,33 +289,33 @@ def visible_snapshot(snapshot: PoolSnapshot, principal: Principal) -> PoolSnapsh
 
 
 def visible_ticket(ticket: TicketView, principal: Principal) -> TicketView:
-    """The ticket; its owner and message are left out where the principal may not see them."""
+    """Return the ticket, without its user and message if the principal may not see them."""
     if principal.may(Right.SEE_NAMES, ticket.course, ticket.user):
         return ticket
     return ticket.model_copy(update={"user": None, "server": None, "course": "", "message": ""})
 
 
 def visible_gpu(gpu: GpuView, principal: Principal) -> GpuView:
-    """The GPU, with what the principal may see of each of its slices."""
+    """Return the GPU, with what the principal may see of each of its slices."""
     return gpu.model_copy(
-        update={"slices": tuple(visible_slice(item, principal) for item in gpu.slices)}
+        update={"slices": tuple(visible_slice(slice_, principal) for slice_ in gpu.slices)}
     )
 
 
-def visible_slice(item: SliceView, principal: Principal) -> SliceView:
-    """The slice, without its holder if the principal may not see whom."""
-    is_nobodys = item.lease is None and item.user is None
-    if principal.may(Right.SEE_NAMES, item.course, item.user) or (
-        is_nobodys and principal.is_staff
+def visible_slice(slice_view: SliceView, principal: Principal) -> SliceView:
+    """Return the slice, without its holder if the principal may not see them."""
+    is_unused = slice_view.lease is None and slice_view.user is None
+    if principal.may(Right.SEE_NAMES, slice_view.course, slice_view.user) or (
+        is_unused and principal.is_staff
     ):
-        return item
-    return item.model_copy(
+        return slice_view
+    return slice_view.model_copy(
         update={"user": None, "server": None, "course": None, "uuid": None, "reason": ""}
     )
 
 
-def visible_reservation(one: ReservationView, principal: Principal) -> ReservationView:
-    """The reservation; who made it and what for, those alone see who could have made it."""
-    if principal.may(Right.SEE_NAMES, one.course):
-        return one
-    return one.model_copy(update={"made_by": None, "message": ""})
+def visible_reservation(reservation: ReservationView, principal: Principal) -> ReservationView:
+    """Return the reservation, without its author and message if the principal may not see them."""
+    if principal.may(Right.SEE_NAMES, reservation.course):
+        return reservation
+    return reservation.model_copy(update={"made_by": None, "message": ""})

@@ -1,12 +1,12 @@
-"""What all pages share: the way in, the navigation, the templates, and how they say things.
+"""What all pages share: sign-in, navigation, templates, and the wording of times and amounts.
 
-A page is a function that draws it for whoever asks::
+A page is a function that draws it for a principal::
 
     async def page(request: Request, principal: Principal) -> str:
         return render("usage.html", request, principal, "usage", rows=...)
 
-Its template extends ``frame.html``; it is named in `management_app.PAGES`, and its address and who
-may see it in `PLACES`.
+Its template extends ``frame.html``.  `management_app.PAGES` names the function, and `PLACES` its
+address and the right that it needs.
 """
 
 import math
@@ -24,7 +24,7 @@ from miglab_api.staff import display_name
 from miglab_api.tickets import WaitEstimate
 from miglab_api.wording import duration, guarantee_in_words, server_in_words
 from miglab_pool.http.access.auth import SignIn
-from miglab_pool.http.access.dependencies import who
+from miglab_pool.http.access.dependencies import find_principal
 from miglab_pool.http.access.principal import Principal, Right, forbidden
 from miglab_pool.http.errors import DeniedError, http_error
 
@@ -36,10 +36,10 @@ class NavigationEntry:
     """One entry of the navigation.
 
     Attributes:
-        key: what a page names itself by in `render`.
-        path: below the service's prefix.
-        title: what is read.
-        right: of those who find it in the navigation.
+        key: the key that its page passes to `render`.
+        path: its path below the service's prefix.
+        title: its label.
+        right: the right that a principal needs to see it.
     """
 
     key: str
@@ -62,33 +62,33 @@ PLACES = (
 # -- durations, moments, amounts ------------------------------------------------------------------
 
 
-def short(duration_s: float) -> str:
-    """A duration where there is little room: minutes, hours and minutes, days and hours."""
+def short_duration(duration_s: float) -> str:
+    """Return a duration in few characters: minutes, hours and minutes, or days and hours."""
     minutes = max(0, round(duration_s / 60))
-    hours, rest = divmod(minutes, 60)
+    hours, remaining_minutes = divmod(minutes, 60)
     if not hours:
         return f"{minutes} min" if minutes else "<1 min"
     days, hours = divmod(hours, 24)
-    return f"{days} d {hours} h" if days else f"{hours} h {rest:02d}"
+    return f"{days} d {hours} h" if days else f"{hours} h {remaining_minutes:02d}"
 
 
-def left(at: float, now: float) -> str:
-    """How long it is until then."""
-    return f"{short(at - now)} left" if at > now else "time is up"
+def time_left(at: float, now: float) -> str:
+    """Return how long it is until then, such as "5 min left"."""
+    return f"{short_duration(at - now)} left" if at > now else "time is up"
 
 
-def left_short(at: float, now: float, over: str = "time is up") -> str:
-    """The same where it is plain what is meant."""
-    return short(at - now) if at > now else over
+def time_left_short(at: float, now: float, over: str = "time is up") -> str:
+    """Return how long it is until then, without a word for it."""
+    return short_duration(at - now) if at > now else over
 
 
-def since(at: float, now: float) -> str:
-    """How long ago it was."""
-    return short(now - at)
+def time_since(at: float, now: float) -> str:
+    """Return how long ago it was."""
+    return short_duration(now - at)
 
 
 def wait_short(estimate: WaitEstimate) -> str:
-    """The range of a likely wait, in minutes or hours."""
+    """Return the range of an estimated wait, in minutes or hours."""
     low, high = estimate.low_s / 60, max(1.0, estimate.high_s / 60)
     unit = "min"
     if high >= 120:
@@ -99,28 +99,28 @@ def wait_short(estimate: WaitEstimate) -> str:
     return f"{last} {unit}" if first == last else f"{first}–{last} {unit}"
 
 
-def iso(at: float) -> str:
-    """A moment for ``<time datetime>``."""
+def iso_text(at: float) -> str:
+    """Return a moment in ISO 8601, for ``<time datetime>``."""
     return datetime.fromtimestamp(at, UTC).isoformat("T", "seconds")
 
 
 def moment(at: float, zone: ZoneInfo) -> str:
-    """A day and a time of day."""
+    """Return a moment as day and time of day."""
     return f"{datetime.fromtimestamp(at, zone):%-d %b %Y, %H:%M %Z}"
 
 
-def second(at: float, zone: ZoneInfo) -> str:
-    """The same to the second: what follows what."""
+def moment_to_second(at: float, zone: ZoneInfo) -> str:
+    """Return a moment as day and time to the second, so that the order of entries shows."""
     return f"{datetime.fromtimestamp(at, zone):%-d %b %Y, %H:%M:%S}"
 
 
-def in_utc(at: float) -> str:
-    """A moment as spreadsheets read it."""
+def utc_text(at: float) -> str:
+    """Return a moment in UTC, as spreadsheets read it."""
     return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S}"
 
 
-def amount(used_mib: int | None, of_mib: int) -> str:
-    """Memory used of what there is; "?" where it is not known."""
+def memory_amount(used_mib: int | None, of_mib: int) -> str:
+    """Return the memory used of the total, in GiB; "?" if it is not known."""
     used = "?" if used_mib is None else f"{used_mib / 1024:.1f}"
     return f"{used} of {of_mib / 1024:.1f} GiB"
 
@@ -129,7 +129,7 @@ def amount(used_mib: int | None, of_mib: int) -> str:
 
 
 LOADER = FileSystemLoader(SERVICE / "templates")
-"""A service with pages of its own adds its folder to ``searchpath``."""
+"""The folders of templates; a service with pages of its own adds its folder to ``searchpath``."""
 
 
 def _environment() -> Environment:
@@ -141,10 +141,16 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for said in (duration, guarantee_in_words, iso, left, left_short, since):
-        environment.filters[said.__name__] = said
-    environment.filters["by"] = display_name
-    environment.filters["server"] = server_in_words
+    environment.filters |= {
+        "by": display_name,
+        "duration": duration,
+        "guarantee_in_words": guarantee_in_words,
+        "iso": iso_text,
+        "left": time_left,
+        "left_short": time_left_short,
+        "server": server_in_words,
+        "since": time_since,
+    }
     return environment
 
 
@@ -152,78 +158,78 @@ TEMPLATES = _environment()
 
 
 Draw = Callable[[Request, Principal], Awaitable[str]]
-"""Makes a page's HTML for whoever asks; may raise `DeniedError`, which is shown as a page."""
+"""Draws a page's HTML for a principal; a `DeniedError` is shown as a page."""
 
 
 @dataclass(frozen=True, slots=True)
 class DrawnPage:
-    """A page's route, for who has the right over anything at all.
+    """The route of a page, for principals that have its right over anything at all.
 
-    Whoever is not signed in is sent to the hub first, then back here.
+    A browser that is not signed in is sent to the hub first, then back here.
     """
 
     draw: Draw
     right: Right
 
     async def __call__(self, request: Request) -> Response:
-        """The page, or the one that says why there is none."""
+        """Return the page, or the page that says why it is refused."""
         sign_in: SignIn = request.app.state.sign_in
         principal = None
         try:
-            principal = await who(request)
+            principal = await find_principal(request)
             if not principal.has(self.right):
                 raise forbidden(self.right)
             return HTMLResponse(await self.draw(request, principal))
         except DeniedError as refused:
             if refused.status == 401:
                 return sign_in.begin(request)
-            return failed(request, refused, principal)
+            return failure_page(request, refused, principal)
 
 
 def render(
-    template: str, request: Request, principal: Principal, here: str = "", **values: object
+    template: str, request: Request, principal: Principal, place_key: str = "", **values: object
 ) -> str:
-    """A template, with what every page needs.
+    """Render a template with what every page needs.
 
     Args:
-        template: its file's name.
-        request: what is answered.
-        principal: who reads it.
-        here: the key of the page's place in `PLACES`; empty for a part of a page.
-        values: what this template needs beside.
+        template: the name of its file.
+        request: the request.
+        principal: the reader.
+        place_key: the key of the page in `PLACES`; empty for a part of a page.
+        values: what this template needs besides.
     """
     return TEMPLATES.get_template(template).render(
-        **_frame(request, principal, here), principal=principal, **values
+        **_frame(request, principal, place_key), principal=principal, **values
     )
 
 
 def render_part(template: str, **values: object) -> str:
-    """A template that stands in a page, or replaces a part of one."""
+    """Render the template of a part of a page."""
     return TEMPLATES.get_template(template).render(values)
 
 
 def csv_file(name: str, text: str) -> Response:
-    """A spreadsheet that the browser saves under a name."""
+    """Return a CSV response that the browser saves under a name."""
     save = f'attachment; filename="{name}"'
     return Response(text, media_type="text/csv", headers={"Content-Disposition": save})
 
 
 async def no_such_page(request: Request, error: Exception) -> Response:
-    """Nothing at this address: a page for a browser, for programs the refusal as everywhere."""
+    """Return the 404 of an unknown address: a page for browsers, the usual refusal for programs."""
     if "text/html" not in request.headers.get("accept", ""):
         return await http_error(request, error)
     try:
-        principal = await who(request)
+        principal = await find_principal(request)
     except DeniedError:
         principal = None
-    said = "There is no page at this address. It may be mistyped."
-    return failed(request, DeniedError(404, "no-such-page", said), principal)
+    message = "There is no page at this address. It may be mistyped."
+    return failure_page(request, DeniedError(404, "no-such-page", message), principal)
 
 
-def failed(
+def failure_page(
     request: Request, refused: DeniedError, principal: Principal | None = None, again: str = ""
 ) -> Response:
-    """The page that says why there is none, and where it helps leads to ``again`` or here."""
+    """Return the page that explains a refusal, with a link to ``again`` or here, but for 404."""
     request.app.state.runner.metrics.refused(refused.reason)
     again = "" if refused.status == 404 else again or request.url.path
     values = _frame(request, principal, "") | {"again": again}
@@ -241,11 +247,11 @@ STEPS = (
     ("lanes", range(1, 13), 0),
     ("lane", range(12), 1),
 )
-"""Where things lie in a drawing: memory slices, quarters of an hour, lanes; grids count from 1."""
+"""Positions in drawings: memory slices, quarters of an hour, lanes; grids count from 1."""
 
 
-async def steps() -> Response:
-    """A class for each number of `STEPS`: the pages' policy allows no style of an element's own."""
+async def steps_css() -> Response:
+    """Return a CSS class for each number of `STEPS`, since pages may have no inline styles."""
     lines = (
         f".{name}{number} {{ --{name}: {number + add}; }}"
         for name, numbers, add in STEPS
@@ -254,16 +260,16 @@ async def steps() -> Response:
     return Response("\n".join(lines), media_type="text/css")
 
 
-async def callback(request: Request) -> Response:
-    """The way back from the hub."""
+async def finish_sign_in(request: Request) -> Response:
+    """Finish a sign-in when the browser comes back from the hub."""
     sign_in: SignIn = request.app.state.sign_in
     try:
         return await sign_in.finish(request)
     except DeniedError as refused:
-        return failed(request, refused, again=f"{sign_in.access.prefix}/")
+        return failure_page(request, refused, again=f"{sign_in.access.prefix}/")
 
 
-def _frame(request: Request, principal: Principal | None, here: str) -> dict[str, object]:
+def _frame(request: Request, principal: Principal | None, place_key: str) -> dict[str, object]:
     access = request.app.state.sign_in.access
     places = getattr(request.app.state, "places", PLACES)  # a lab on Slurm has its own
     return {
@@ -276,7 +282,7 @@ def _frame(request: Request, principal: Principal | None, here: str) -> dict[str
         "warnings": _warnings(request, principal),
         "xsrf": principal.xsrf if principal else "",
         "places": [place for place in places if principal and principal.has(place.right)],
-        "here": here,
+        "here": place_key,
     }
 
 

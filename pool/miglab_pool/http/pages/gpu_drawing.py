@@ -1,6 +1,6 @@
-"""How the pool is drawn: GPUs as runs of memory slices, and the last hour as a strip.  Pure.
+"""The drawings of the pool: GPUs as runs of memory slices, and the last hour as bars.  Pure.
 
-Views in, drawings out; what the principal may not see is gone from the views before they come here.
+Views come in and drawings go out; what the principal may not see is removed from the views before.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -11,11 +11,11 @@ from typing import NamedTuple
 from miglab_api.gpus import GpuView, ReservedSlot, SliceState, SliceView
 from miglab_api.tickets import Headcount
 from miglab_pool.http.access.principal import Principal, Right
-from miglab_pool.http.pages.frame import amount
+from miglab_pool.http.pages.frame import memory_amount
 
 
 class BoxMark(StrEnum):
-    """What a run of memory slices is: `WORDS` is what is read, the name picks the pattern."""
+    """The state of a run of memory slices: `MARK_WORDS` has its label, and it picks the pattern."""
 
     FREE = "free"
     LEASED = "leased"
@@ -30,7 +30,7 @@ class BoxMark(StrEnum):
     UNPARTITIONED = "unpartitioned"
 
 
-WORDS = {
+MARK_WORDS = {
     BoxMark.FREE: "free",
     BoxMark.LEASED: "in use",
     BoxMark.IDLE: "idle",
@@ -43,24 +43,26 @@ WORDS = {
     BoxMark.FOREIGN: "foreign",
     BoxMark.UNPARTITIONED: "no slice",
 }
-"""The word that is drawn; the legend's order."""
+"""The label of each mark, in the order of the legend."""
 
 
-class Doings(NamedTuple):
-    """What is known of leases beside the snapshot, by their ids.
+class LeaseActivity(NamedTuple):
+    """Which leases are idle or warned, by their numbers.
 
     Attributes:
-        idle: those that do nothing, as the reclaimer sees it.
-        warned: those whose holder was told that the slice is reclaimed.
+        idle: the leases that are idle, as the reclaimer judges them.
+        warned: the leases whose holder is warned that the slice is reclaimed.
     """
 
     idle: Collection[int] = frozenset()
     warned: Collection[int] = frozenset()
 
-    def on(self, gpu: GpuView) -> "Doings":
-        """What of it is about slices of one GPU whose holder the viewer sees."""
-        seen = {item.lease for item in gpu.slices if item.lease and item.user is not None}
-        return Doings(frozenset(seen & set(self.idle)), frozenset(seen & set(self.warned)))
+    def on(self, gpu: GpuView) -> "LeaseActivity":
+        """Return the activity on slices of one GPU whose holder the viewer sees."""
+        visible_leases = {item.lease for item in gpu.slices if item.lease and item.user is not None}
+        return LeaseActivity(
+            frozenset(visible_leases & set(self.idle)), frozenset(visible_leases & set(self.warned))
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,25 +72,25 @@ class Box:
     Attributes:
         start: first memory slice.
         size: memory slices.
-        what: the profile.
-        note: what is to come, or why; empty for nothing.
-        next_course: whose it is afterwards, by a reservation; empty for nobody's.
-        who: the holder, as the principal may name it.
+        profile: the profile, or what is there instead of a slice.
+        note: what comes next, or the reason of the state; empty for none.
+        next_course: the course that has reserved it next; empty for none.
+        holder: the holder, as the principal may name it.
         guaranteed_until: until when its lease is guaranteed; None for no lease.
         used_pct: how full the slice's memory is; None if unknown.
-        memory: the same in words.
-        activity: how busy it was lately, in words; empty where the hardware does not tell.
-        address: of what can be done to it; empty for nothing.
+        memory: the memory in use, in words.
+        activity: how busy it was lately, in words; empty if the hardware does not tell.
+        address: the address of its details; empty if the principal may not open them.
         is_own: whether the principal holds it.
     """
 
     start: int
     size: int
     mark: BoxMark
-    what: str
+    profile: str
     note: str = ""
     next_course: str = ""
-    who: str = ""
+    holder: str = ""
     course: str = ""
     guaranteed_until: float | None = None
     used_pct: int | None = None
@@ -99,8 +101,8 @@ class Box:
 
     @property
     def word(self) -> str:
-        """Its state in words."""
-        return WORDS[self.mark]
+        """The label of its state."""
+        return MARK_WORDS[self.mark]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +110,7 @@ class Drawing:
     """A GPU as the page draws it.
 
     Attributes:
-        opens: what the button is called to what is known of it, or can be done; empty for none.
+        opens: the label of the button that opens its details; empty for none.
     """
 
     gpu: GpuView
@@ -116,53 +118,59 @@ class Drawing:
     opens: str
 
 
-def draw(
-    gpu: GpuView, reserved: Sequence[ReservedSlot], doings: Doings, principal: Principal
+def draw_gpu(
+    gpu: GpuView,
+    reserved: Sequence[ReservedSlot],
+    lease_activity: LeaseActivity,
+    principal: Principal,
 ) -> Drawing:
-    """One GPU, with what is reserved on it."""
+    """Draw a GPU, with what is reserved on it."""
     opens = "Manage" if principal.may(Right.DRAIN, gpu.course) else "Details"
-    drawn = tuple(boxes(gpu, reserved, principal, doings))
-    return Drawing(gpu, drawn, opens if principal.is_staff else "")
+    drawn_boxes = tuple(draw_boxes(gpu, reserved, principal, lease_activity))
+    return Drawing(gpu, drawn_boxes, opens if principal.is_staff else "")
 
 
-def reserved_on(gpu: GpuView, reserved: Sequence[ReservedSlot]) -> list[ReservedSlot]:
-    """The reserved slots of one GPU, in order."""
-    return sorted((one for one in reserved if one.gpu == gpu.uuid), key=lambda one: one.start)
+def reserved_slots_on(gpu: GpuView, reserved: Sequence[ReservedSlot]) -> list[ReservedSlot]:
+    """Return the reserved slots of a GPU, lowest start first."""
+    return sorted((slot for slot in reserved if slot.gpu == gpu.uuid), key=lambda slot: slot.start)
 
 
-def sums(people: Headcount, idle: int) -> list[tuple[str, str]]:
-    """The figures above the drawing: how many, and what; ``idle``: of those who hold a slice."""
+def headline_figures(people: Headcount, idle: int) -> list[tuple[str, str]]:
+    """Return the figures above the drawing with their labels; ``idle``: how many holders idle."""
     free = [(f"{people.free} of {people.total}", f"free ({people.shape})")] if people.shape else []
     doing = [(f"{idle}", "of them idle")] if idle else []
     return [*free, (f"{people.holding}", "hold"), *doing, (f"{people.waiting}", "wait")]
 
 
-def idle_people(gpus: Iterable[GpuView], idle: Collection[int]) -> int:
-    """How many hold an idle slice, of those whom the viewer sees."""
-    held = (item for gpu in gpus for item in gpu.slices if item.user)
-    return len({item.user for item in held if item.lease in idle})
+def count_idle_holders(gpus: Iterable[GpuView], idle: Collection[int]) -> int:
+    """Return how many of the holders that the viewer sees hold an idle slice."""
+    held_slices = (slice_ for gpu in gpus for slice_ in gpu.slices if slice_.user)
+    return len({slice_.user for slice_ in held_slices if slice_.lease in idle})
 
 
-def boxes(
-    gpu: GpuView, reserved: Sequence[ReservedSlot], principal: Principal, doings: Doings
+def draw_boxes(
+    gpu: GpuView,
+    reserved: Sequence[ReservedSlot],
+    principal: Principal,
+    lease_activity: LeaseActivity,
 ) -> list[Box]:
-    """The GPU from its first memory slice to its last, without a gap."""
-    drawn: list[Box] = []
+    """Draw the boxes of a GPU from its first memory slice to its last, without a gap."""
+    drawn_boxes: list[Box] = []
     position = 0
-    for item in sorted(gpu.slices, key=lambda item: item.start):
-        if item.start > position:
-            drawn += _unpartitioned(position, item.start, gpu, reserved)
-        drawn.append(_box(item, gpu, reserved, principal, doings))
-        position = item.start + item.size
+    for slice_ in sorted(gpu.slices, key=lambda slice_: slice_.start):
+        if slice_.start > position:
+            drawn_boxes += _unpartitioned(position, slice_.start, gpu, reserved)
+        drawn_boxes.append(_box(slice_, gpu, reserved, principal, lease_activity))
+        position = slice_.start + slice_.size
     if position < gpu.memory_slices:
-        drawn += _unpartitioned(position, gpu.memory_slices, gpu, reserved)
-    return drawn
+        drawn_boxes += _unpartitioned(position, gpu.memory_slices, gpu, reserved)
+    return drawn_boxes
 
 
 def _unpartitioned(
     start: int, end: int, gpu: GpuView, reserved: Sequence[ReservedSlot]
 ) -> Iterator[Box]:
-    """Memory that is not cut, in runs that are reserved or not."""
+    """Yield the boxes of unpartitioned memory, in runs that are reserved or not."""
     if gpu.draining:
         yield Box(start, end - start, BoxMark.DRAINING, "–")
         return
@@ -180,45 +188,45 @@ def _unpartitioned(
 
 
 def _box(
-    item: SliceView,
+    slice_: SliceView,
     gpu: GpuView,
     reserved: Sequence[ReservedSlot],
     principal: Principal,
-    doings: Doings,
+    lease_activity: LeaseActivity,
 ) -> Box:
-    slot = _slot_at(item, reserved)
-    drawn = Box(
-        item.start,
-        item.size,
-        _mark(item, gpu, slot, doings),
-        "whole GPU" if item.profile == "full" else item.profile,
-        used_pct=_used_pct(item),
-        memory=amount(item.memory_used_mib, item.memory_mib),
-        activity="" if item.activity_pct is None else f"{round(item.activity_pct)} % busy",
-        address=_address(item, principal),
+    slot = _slot_at(slice_, reserved)
+    box = Box(
+        slice_.start,
+        slice_.size,
+        _mark(slice_, gpu, slot, lease_activity),
+        "whole GPU" if slice_.profile == "full" else slice_.profile,
+        used_pct=_used_pct(slice_),
+        memory=memory_amount(slice_.memory_used_mib, slice_.memory_mib),
+        activity="" if slice_.activity_pct is None else f"{round(slice_.activity_pct)} % busy",
+        address=_address(slice_, principal),
     )
-    if item.lease is None:
-        is_reserved = drawn.mark is BoxMark.RESERVED and slot is not None
-        return replace(drawn, note=item.reason, course=slot.course if is_reserved and slot else "")
-    is_drained = gpu.draining or item.draining
+    if slice_.lease is None:
+        is_reserved = box.mark is BoxMark.RESERVED and slot is not None
+        return replace(box, note=slice_.reason, course=slot.course if is_reserved and slot else "")
+    is_drained = gpu.draining or slice_.draining
     return replace(
-        drawn,
+        box,
         note="then drained" if is_drained else "",
-        next_course=slot.course if slot and slot.course != item.course and not is_drained else "",
-        who=holder(item, principal),
-        course=item.course or "",
-        guaranteed_until=item.guaranteed_until,
-        is_own=principal.is_user(item.user),
+        next_course=slot.course if slot and slot.course != slice_.course and not is_drained else "",
+        holder=holder_label(slice_, principal),
+        course=slice_.course or "",
+        guaranteed_until=slice_.guaranteed_until,
+        is_own=principal.is_user(slice_.user),
     )
 
 
-def _slot_at(item: SliceView, reserved: Sequence[ReservedSlot]) -> ReservedSlot | None:
-    """The reserved slot that a slice lies on, at least in part."""
-    ahead = (one for one in reserved if item.start < one.start + one.size)
-    return next((one for one in ahead if one.start < item.start + item.size), None)
+def _slot_at(slice_: SliceView, reserved: Sequence[ReservedSlot]) -> ReservedSlot | None:
+    """Return the reserved slot that a slice overlaps, if any."""
+    ahead = (slot for slot in reserved if slice_.start < slot.start + slot.size)
+    return next((slot for slot in ahead if slot.start < slice_.start + slice_.size), None)
 
 
-_AS_IT_IS = {
+_MARK_OF_STATE = {
     SliceState.MAKING: BoxMark.MAKING,
     SliceState.SCRUBBING: BoxMark.SCRUBBING,
     SliceState.QUARANTINED: BoxMark.QUARANTINED,
@@ -226,35 +234,39 @@ _AS_IT_IS = {
 }
 
 
-def _mark(item: SliceView, gpu: GpuView, slot: ReservedSlot | None, doings: Doings) -> BoxMark:
-    if item.state in _AS_IT_IS:
-        return _AS_IT_IS[item.state]
-    if item.state is SliceState.FREE and (gpu.draining or item.draining):
+def _mark(
+    slice_: SliceView, gpu: GpuView, slot: ReservedSlot | None, lease_activity: LeaseActivity
+) -> BoxMark:
+    if slice_.state in _MARK_OF_STATE:
+        return _MARK_OF_STATE[slice_.state]
+    if slice_.state is SliceState.FREE and (gpu.draining or slice_.draining):
         return BoxMark.DRAINING
-    if item.state is SliceState.FREE:
+    if slice_.state is SliceState.FREE:
         return BoxMark.RESERVED if slot else BoxMark.FREE
-    if item.lease in doings.warned:
+    if slice_.lease in lease_activity.warned:
         return BoxMark.ENDING
-    return BoxMark.IDLE if item.lease in doings.idle else BoxMark.LEASED
+    return BoxMark.IDLE if slice_.lease in lease_activity.idle else BoxMark.LEASED
 
 
-def holder(item: SliceView, principal: Principal) -> str:
-    """Who holds a slice, as the principal may name them."""
-    if principal.is_user(item.user):
+def holder_label(slice_: SliceView, principal: Principal) -> str:
+    """Return the holder of a slice, as the principal may name them."""
+    if principal.is_user(slice_.user):
         return "you"
-    if item.user is None:
+    if slice_.user is None:
         return "somebody"
-    return f"{item.user} ({item.server})" if item.server else item.user
+    return f"{slice_.user} ({slice_.server})" if slice_.server else slice_.user
 
 
-def _address(item: SliceView, principal: Principal) -> str:
-    return f"slice/{item.slice_id}" if principal.is_staff or principal.is_user(item.user) else ""
+def _address(slice_: SliceView, principal: Principal) -> str:
+    return (
+        f"slice/{slice_.slice_id}" if principal.is_staff or principal.is_user(slice_.user) else ""
+    )
 
 
-def _used_pct(item: SliceView) -> int | None:
-    if item.memory_used_mib is None or not item.memory_mib:
+def _used_pct(slice_: SliceView) -> int | None:
+    if slice_.memory_used_mib is None or not slice_.memory_mib:
         return None
-    return min(100, round(100 * item.memory_used_mib / item.memory_mib))
+    return min(100, round(100 * slice_.memory_used_mib / slice_.memory_mib))
 
 
 # -- the last hour --------------------------------------------------------------------------------
@@ -262,12 +274,12 @@ def _used_pct(item: SliceView) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One look at how full the pool was, as a strip of height 100 shows it.
+    """How full the pool was in one minute, as a bar in a drawing of height 100.
 
     Attributes:
-        minute: how far right, from 1 for an hour ago to 60.
-        holding: how high the part is that holds slices.
-        waiting: how high the part above it is that waits.
+        minute: the horizontal position, from 1 for an hour ago to 60.
+        holding: the height of the part for people who hold slices.
+        waiting: the height of the part above it, for people who wait.
     """
 
     minute: int
@@ -276,34 +288,35 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Strip:
-    """The last hour; ``words``: the same in a sentence."""
+class HourDrawing:
+    """The bars of the last hour; ``caption``: the same in a sentence."""
 
     columns: tuple[Column, ...]
-    words: str
+    caption: str
 
 
-def strip(looks: Iterable[tuple[float, Headcount]], now: float) -> Strip | None:
-    """What is drawn of these looks, each with its moment; None before the second look."""
-    ages = [(_minutes(at, now), one) for at, one in looks]
-    seen = [(age, one) for age, one in ages if 0 <= age < 60]
-    if len(seen) < 2:
+def draw_last_hour(looks: Iterable[tuple[float, Headcount]], now: float) -> HourDrawing | None:
+    """Draw the headcounts of the last hour, each with its moment; None for fewer than two."""
+    ages = [(_age_minutes(at, now), people) for at, people in looks]
+    recent = [(age, people) for age, people in ages if 0 <= age < 60]
+    if len(recent) < 2:
         return None
-    most = max(max(one.total, one.holding + one.waiting) for _, one in seen) or 1
+    highest = max(max(people.total, people.holding + people.waiting) for _, people in recent) or 1
     columns = tuple(
-        Column(60 - age, 100 * one.holding / most, 100 * one.waiting / most) for age, one in seen
+        Column(60 - age, 100 * people.holding / highest, 100 * people.waiting / highest)
+        for age, people in recent
     )
-    held = _span([one.holding for _, one in seen])
-    waited = _span([one.waiting for _, one in seen])
-    who = f"{held} people held slices (lower bars) and {waited} waited."
-    return Strip(columns, f"In the last {seen[0][0]} minutes, {who}")
+    holding_range = _range_text([people.holding for _, people in recent])
+    waiting_range = _range_text([people.waiting for _, people in recent])
+    sentence = f"{holding_range} people held slices (lower bars) and {waiting_range} waited."
+    return HourDrawing(columns, f"In the last {recent[0][0]} minutes, {sentence}")
 
 
-def _minutes(since: float, now: float) -> int:
-    """By the clock's minutes: the strip stays as it is until the next one."""
+def _age_minutes(since: float, now: float) -> int:
+    """Return the age in whole minutes of the clock, so that a drawing lasts for a minute."""
     return int(now // 60 - since // 60)
 
 
-def _span(counts: Sequence[int]) -> str:
+def _range_text(counts: Sequence[int]) -> str:
     low, high = min(counts), max(counts)
     return f"{low}" if low == high else f"{low} to {high}"

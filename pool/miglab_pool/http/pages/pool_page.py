@@ -1,8 +1,8 @@
-"""The pool's page: drawn from the same snapshot as the API's answer, in parts that change alone.
+"""The Pool page, drawn from the API's snapshot, in parts that change separately.
 
-A full lab changes often and in one place: of seven GPUs and 200 who wait, one GPU.  What each
-viewer was shown last is kept here, with what it was made of, and compared by value.  The browser
-says which parts it has, by name and version; it is sent only those that are others now.
+A full lab changes often and in one place: of seven GPUs and 200 waiting tickets, one GPU.  The
+parts that each viewer was shown last are kept here, with what they were drawn from, and compared by
+value.  The browser says which parts it has, by name and version, and is sent only changed ones.
 """
 
 import asyncio
@@ -23,26 +23,26 @@ from miglab_api.gpus import PoolSnapshot
 from miglab_api.leases import LeaseView
 from miglab_api.tickets import TicketState, TicketView
 from miglab_api.wording import estimated_wait, queue_position
-from miglab_pool.http.access.dependencies import Runner, Who, who_again
+from miglab_pool.http.access.dependencies import Runner, Viewer, refresh_principal
 from miglab_pool.http.access.principal import Principal, Right, visible_snapshot
 from miglab_pool.http.pages.frame import render, render_part, wait_short
 from miglab_pool.http.pages.gpu_drawing import (
-    WORDS,
-    Doings,
-    draw,
-    idle_people,
-    reserved_on,
-    strip,
-    sums,
+    MARK_WORDS,
+    LeaseActivity,
+    count_idle_holders,
+    draw_gpu,
+    draw_last_hour,
+    headline_figures,
+    reserved_slots_on,
 )
 from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.pool import Pool
 from miglab_pool.reclaim.activity import IDLE
 
 VIEWERS = 64
-AGED_S = 30.0  # "42 min left" is drawn anew as often; browsers count on by themselves
-REST_S = 0.5  # a class that starts at once changes much
-NEWS_S = 30.0  # a stream without news says that it is alive
+REDRAW_S = 30.0  # "42 min left" is redrawn so often; browsers count on by themselves
+REST_S = 0.5  # between two events, since a class that starts at once changes much
+NEWS_S = 30.0  # after which a stream without changes sends an event all the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +50,9 @@ class PagePart:
     """A part of the page.
 
     Attributes:
-        name: its element's name.
-        html: what is in it.
-        version: another one for other HTML.
+        name: the name of its element.
+        html: its HTML.
+        version: changes with the HTML.
     """
 
     name: str
@@ -61,10 +61,10 @@ class PagePart:
 
 
 class PartsCache:
-    """What one viewer was shown last.
+    """The parts that one viewer was shown last.
 
     Args:
-        titles: by course, the name by which people know it; for the templates.
+        titles: the title of each course, for the templates.
     """
 
     def __init__(self, titles: Mapping[str, str]) -> None:
@@ -75,51 +75,51 @@ class PartsCache:
     def part(
         self, name: str, template: str, made_of: object, draw: Callable[[], object], now: float
     ) -> PagePart:
-        """The part, as it was if it is made of the same, or would look the same.
+        """Return a part, unchanged if its inputs or its content are.
 
         Args:
-            name: its element's name.
-            template: of its HTML; finds what is drawn as ``drawn``, ``now`` and ``titles``.
-            made_of: all that it follows from but the time of day.
-            draw: makes what the template shows.
+            name: the name of its element.
+            template: the template of its HTML, which gets ``drawn``, ``now`` and ``titles``.
+            made_of: all inputs but the time of day.
+            draw: draws the content from them.
             now: seconds since the epoch.
         """
-        if self._age != (age := int(now // AGED_S)):
+        if self._age != (age := int(now // REDRAW_S)):
             self._kept, self._age = {}, age
         made_before, drawn_before, part = self._kept.get(name, (None, None, None))
         if part is not None and made_before == made_of:
             return part
-        drawn = draw()
-        if part is None or drawn_before != drawn:
-            html = render_part(template, drawn=drawn, now=now, titles=self._titles)
+        content = draw()
+        if part is None or drawn_before != content:
+            html = render_part(template, drawn=content, now=now, titles=self._titles)
             markup = Markup(html)  # noqa: S704 -- Jinja has escaped what is in it
             part = PagePart(name, markup, f"{crc32(html.encode()):08x}")
-        self._kept[name] = (made_of, drawn, part)
+        self._kept[name] = (made_of, content, part)
         return part
 
 
 def parts_caches(
     titles: Mapping[str, str], limit: int = VIEWERS
 ) -> Callable[[Principal], PartsCache]:
-    """The cache of each `Principal.viewer`; who has not looked for the longest time gives way."""
+    """Return the function that finds each viewer's cache; the least recently used are dropped."""
     return lru_cache(limit)(lambda _viewer: PartsCache(titles))
 
 
 class QueueRow(NamedTuple):
-    """One who waits.
+    """One waiting ticket.
 
     Attributes:
-        position: in the queue; "now" for one that is being served.
-        who: as the principal may name them.
-        since: when it was asked for.
-        wait: how long it is likely to last yet, in words; empty if it is not known.
-        address: of what can be done to it; empty for nothing.
+        position: its position in the queue; "now" if it is being served.
+        user_label: its user, as the principal may name them.
+        since: when it was made.
+        wait: the estimated wait, in words; empty if there is no estimate.
+        address: the address of its details; empty if the principal may not open them.
         is_next: whether staff put it in front.
     """
 
     ticket: int
     position: str
-    who: str
+    user_label: str
     course: str
     shape: str
     since: float
@@ -131,7 +131,7 @@ class QueueRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class QueueTable:
-    """Who waits, the next in front; ``shapes``: how many for each, the most wanted first."""
+    """The queue in its order; ``shapes``: how many tickets wait for each shape, the most first."""
 
     rows: list[QueueRow]
     shapes: list[tuple[str, int]]
@@ -139,47 +139,57 @@ class QueueTable:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What stands above: the principal's own, and the figures.
+    """The head of the page: the principal's leases, and the figures of the pool.
 
     Attributes:
-        paused: why nothing is granted; empty while it is.
-        own: the principal's leases.
-        own_position: one sentence about the principal.
-        is_told: whether that sentence is shown: not to staff who have nothing to do with it.
-        sums: the figures.
+        paused: why grants are paused; empty if they are not.
+        leases: the principal's leases.
+        own_status: one sentence about the principal.
+        is_status_shown: whether the sentence is shown; not to staff without lease and ticket.
+        figures: the figures: how many, and of what.
         pool_button: the label of the button for the whole pool; empty for none.
     """
 
     paused: str
-    own: list[LeaseView]
-    own_position: str
-    is_told: bool
-    sums: list[tuple[str, str]]
+    leases: list[LeaseView]
+    own_status: str
+    is_status_shown: bool
+    figures: list[tuple[str, str]]
     pool_button: str
 
 
-def _head(
-    snapshot: PoolSnapshot, own: Sequence[LeaseView], principal: Principal, doings: Doings
+def _draw_head(
+    snapshot: PoolSnapshot,
+    leases: Sequence[LeaseView],
+    principal: Principal,
+    lease_activity: LeaseActivity,
 ) -> Head:
-    """What stands above, as the page shows it."""
-    ticket = next((one for one in snapshot.waiting if principal.is_user(one.user)), None)
-    acts = {Right.MESSAGE: "Message", Right.PAUSE: "pause"}
+    """Draw the head of the page."""
+    ticket = next(
+        (
+            waiting_ticket
+            for waiting_ticket in snapshot.waiting
+            if principal.is_user(waiting_ticket.user)
+        ),
+        None,
+    )
+    verbs = {Right.MESSAGE: "Message", Right.PAUSE: "pause"}
     return Head(
         snapshot.paused,
-        list(own),
-        own_position(own, ticket),
+        list(leases),
+        own_status(leases, ticket),
         ticket is not None or not principal.is_staff,
-        sums(snapshot.people, idle_people(snapshot.gpus, doings.idle)),
-        " or ".join(word for right, word in acts.items() if principal.has(right)),
+        headline_figures(snapshot.people, count_idle_holders(snapshot.gpus, lease_activity.idle)),
+        " or ".join(verb for right, verb in verbs.items() if principal.has(right)),
     )
 
 
-def _queue(waiting: Sequence[TicketView], principal: Principal) -> QueueTable:
-    rows = [_row(ticket, principal) for ticket in waiting]
+def _draw_queue(waiting: Sequence[TicketView], principal: Principal) -> QueueTable:
+    rows = [_draw_row(ticket, principal) for ticket in waiting]
     return QueueTable(rows, Counter(ticket.shape for ticket in waiting).most_common())
 
 
-def _row(ticket: TicketView, principal: Principal) -> QueueRow:
+def _draw_row(ticket: TicketView, principal: Principal) -> QueueRow:
     is_own = principal.is_user(ticket.user)
     return QueueRow(
         ticket.id,
@@ -195,10 +205,10 @@ def _row(ticket: TicketView, principal: Principal) -> QueueRow:
     )
 
 
-def own_position(own: Sequence[LeaseView], ticket: TicketView | None) -> str:
-    """One sentence about the principal, which a screen reader is told when it changes."""
-    if own:
-        return "You hold " + " and ".join(lease.shape for lease in own) + "."
+def own_status(leases: Sequence[LeaseView], ticket: TicketView | None) -> str:
+    """Return a sentence on what the principal holds or waits for, also for screen readers."""
+    if leases:
+        return "You hold " + " and ".join(lease.shape for lease in leases) + "."
     if ticket is None:
         return "You hold no GPU slice and are not waiting for one."
     if ticket.state is TicketState.OFFERED:
@@ -210,13 +220,13 @@ def own_position(own: Sequence[LeaseView], ticket: TicketView | None) -> str:
 
 
 async def page(request: Request, principal: Principal) -> str:
-    """The whole page."""
+    """Return the Pool page."""
     parts = {part.name: part for part in await pool_parts(request, principal)}
-    return render("pool.html", request, principal, "pool", parts=parts, words=WORDS)
+    return render("pool.html", request, principal, "pool", parts=parts, words=MARK_WORDS)
 
 
-async def fragment(request: Request, principal: Who, have: str = "") -> Response:
-    """The parts of the page that are not those that the browser has."""
+async def fragment(request: Request, principal: Viewer, have: str = "") -> Response:
+    """Return the parts of the page that differ from those that the browser has."""
     has = set(have.split(","))
     parts = await pool_parts(request, principal)
     changed = [part for part in parts if f"{part.name}.{part.version}" not in has]
@@ -224,66 +234,80 @@ async def fragment(request: Request, principal: Who, have: str = "") -> Response
     return HTMLResponse(html, headers={"X-Parts": " ".join(part.name for part in parts)})
 
 
-async def live(request: Request, principal: Who, runner: Runner) -> AsyncIterator[ServerSentEvent]:
-    """An event whenever the pool has changed; what has, the browser asks for itself.
+async def stream_changes(
+    request: Request, principal: Viewer, runner: Runner
+) -> AsyncIterator[ServerSentEvent]:
+    """Send an event whenever the pool changes; the browser then asks for the changed parts.
 
-    It ends when the hub does not know the listener any more.
+    The stream ends when the hub no longer knows the principal.
     """
-    while not runner.notifier.closed and await who_again(request, principal):
-        seen = runner.notifier.version
-        yield ServerSentEvent(event="pool", id=str(seen), data=seen)
+    while not runner.notifier.closed and await refresh_principal(request, principal):
+        seen_version = runner.notifier.version
+        yield ServerSentEvent(event="pool", id=str(seen_version), data=seen_version)
         await asyncio.sleep(REST_S)
-        await runner.notifier.beyond(seen, NEWS_S)
+        await runner.notifier.beyond(seen_version, NEWS_S)
 
 
 async def pool_parts(request: Request, principal: Principal) -> list[PagePart]:
-    """Every part of the page, as it is now."""
+    """Return every part of the page, as it is now."""
     runner: PoolRunner = request.app.state.runner
-    own, warned = await runner.look(lambda pool: (_own(pool, principal), pool.leases.warned()))
+    own_leases, warned = await runner.look(
+        lambda pool: (_own_leases(pool, principal), pool.leases.warned())
+    )
     snapshot = visible_snapshot(await runner.snapshot(), principal)
     activity = runner.reclaimer.activities() if runner.reclaimer else {}
-    doings = Doings(frozenset(one for one in activity if activity[one] in IDLE), warned)
+    lease_activity = LeaseActivity(
+        frozenset(lease_id for lease_id in activity if activity[lease_id] in IDLE), warned
+    )
     cache: PartsCache = request.app.state.parts_caches(principal.viewer)
     now = time.time()
-    drawn = strip(tuple(runner.last_hour), now)
-    hour = cache.part("hour", "part_hour.html", drawn, lambda: drawn, now)
-    return [hour, *parts_of(cache, snapshot, own, principal, doings, now)]
+    hour_drawing = draw_last_hour(tuple(runner.last_hour), now)
+    hour = cache.part("hour", "part_hour.html", hour_drawing, lambda: hour_drawing, now)
+    return [hour, *draw_parts(cache, snapshot, own_leases, principal, lease_activity, now)]
 
 
-def _own(pool: Pool, principal: Principal) -> list[LeaseView]:
+def _own_leases(pool: Pool, principal: Principal) -> list[LeaseView]:
     return pool.leases.live(principal.name) if principal.is_user(principal.name) else []
 
 
-def parts_of(
+def draw_parts(
     cache: PartsCache,
     snapshot: PoolSnapshot,
-    own: Sequence[LeaseView],
+    own_leases: Sequence[LeaseView],
     principal: Principal,
-    doings: Doings,
+    lease_activity: LeaseActivity,
     now: float,
 ) -> list[PagePart]:
-    """The page's parts.
+    """Draw the parts of the page.
 
     Args:
-        cache: what the principal was shown last.
+        cache: the parts that the principal was shown last.
         snapshot: what the principal may see of the pool.
-        own: the principal's leases.
-        principal: who reads it.
-        doings: what is known of leases beside the snapshot.
+        own_leases: the principal's leases.
+        principal: the reader.
+        lease_activity: which leases are idle or warned.
         now: seconds since the epoch.
     """
     gpus = [
         cache.part(
-            f"gpu-{gpu.index}", "part_gpu.html", made_of, partial(draw, *made_of, principal), now
+            f"gpu-{gpu.index}",
+            "part_gpu.html",
+            made_of,
+            partial(draw_gpu, *made_of, principal),
+            now,
         )
         for gpu in snapshot.gpus
-        for made_of in ((gpu, reserved_on(gpu, snapshot.reserved_slots), doings.on(gpu)),)
+        for made_of in (
+            (gpu, reserved_slots_on(gpu, snapshot.reserved_slots), lease_activity.on(gpu)),
+        )
     ]
     waiting = snapshot.waiting
-    head = _head(snapshot, own, principal, doings)
+    head = _draw_head(snapshot, own_leases, principal, lease_activity)
     parts = [
         cache.part("head", "part_head.html", head, lambda: head, now),
-        cache.part("queue", "part_queue.html", waiting, partial(_queue, waiting, principal), now),
+        cache.part(
+            "queue", "part_queue.html", waiting, partial(_draw_queue, waiting, principal), now
+        ),
         *gpus,
     ]
     if principal.is_staff:

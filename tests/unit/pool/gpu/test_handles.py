@@ -36,7 +36,7 @@ class SecondGpu:
     @property
     def lookups(self) -> tuple[int, int]:
         """By UUID, and by PCI id."""
-        return self.library.calls[BY_UUID], self.library.calls[BY_PCI_ID]
+        return self.library.calls_of[BY_UUID], self.library.calls_of[BY_PCI_ID]
 
 
 @pytest.fixture

@@ -8,7 +8,14 @@ import pytest
 from miglab_api.gpus import SliceState
 from miglab_api.leases import LeaseState
 from miglab_pool.http.access.principal import Principal
-from miglab_pool.http.pages.buttons import Action, on_gpu, on_lease, on_pool, on_slice, on_ticket
+from miglab_pool.http.pages.buttons import (
+    Action,
+    gpu_actions,
+    lease_actions,
+    pool_actions,
+    slice_actions,
+    ticket_actions,
+)
 
 from .conftest import as_
 from .fakes import ALICE, ILSE, ROOT, TIMO, VERA, gpu_view, lease_view, slice_view, ticket_view
@@ -24,19 +31,19 @@ def keys(actions: Sequence[Action]) -> list[str]:
 def of_slice(state: SliceState, **fields: object) -> Callable[[Principal], Sequence[Action]]:
     """What is found on a slice of a GPU of no course."""
     slice_ = slice_view(1, 0, state=state, **fields)
-    return lambda principal: on_slice(slice_, GPU, principal)
+    return lambda principal: slice_actions(slice_, GPU, principal)
 
 
 def of_lease(**fields: object) -> Callable[[Principal], Sequence[Action]]:
-    return lambda principal: on_lease(LEASE.model_copy(update=fields), principal)
+    return lambda principal: lease_actions(LEASE.model_copy(update=fields), principal)
 
 
 def of_ticket(**fields: object) -> Callable[[Principal], Sequence[Action]]:
-    return lambda principal: on_ticket(ticket_view(1, "alice", **fields), principal)
+    return lambda principal: ticket_actions(ticket_view(1, "alice", **fields), principal)
 
 
 def of_gpu(**fields: object) -> Callable[[Principal], Sequence[Action]]:
-    return lambda principal: on_gpu(GPU.model_copy(update=fields), principal)
+    return lambda principal: gpu_actions(GPU.model_copy(update=fields), principal)
 
 
 ALL = "message extend reclaim"
@@ -77,46 +84,45 @@ def test_who_finds_what(
 def test_what_can_be_done_to_all() -> None:
     """Pausing is for admins; courses are written to by their own staff."""
     courses = ["ml", "vision"]
-    assert keys(on_pool("", courses, ROOT)) == ["message-course", "message-all", "pause"]
-    assert keys(on_pool("Repairs.", courses, ROOT))[-1] == "resume"
-    (action,) = on_pool("", courses, TIMO)
+    assert keys(pool_actions("", courses, ROOT)) == ["message-course", "message-all", "pause"]
+    assert keys(pool_actions("Repairs.", courses, ROOT))[-1] == "resume"
+    (action,) = pool_actions("", courses, TIMO)
     assert action.fields[0].options == (("ml", "ml"),)
-    assert on_pool("", courses, ALICE) == []
+    assert pool_actions("", courses, ALICE) == []
 
 
 def test_the_words_say_what_happens_to_whom() -> None:
     """By name, with what is lost and who gains."""
-    reclaim = on_lease(LEASE.model_copy(update={"others_wait": 3}), ROOT)[-1]
+    reclaim = lease_actions(LEASE.model_copy(update={"others_wait": 3}), ROOT)[-1]
     assert (
-        "alice sees your reason" in reclaim.says and "3 in the queue could use it" in reclaim.says
+        "alice sees your reason" in reclaim.explanation
+        and "3 in the queue could use it" in reclaim.explanation
     )
-    assert "memory of running notebooks is lost" in reclaim.says and reclaim.is_grave
-    leased_gpu = GPU.model_copy(
-        update={"slices": (slice_view(1, 0, "bob"), slice_view(2, 1, "eva"))}
-    )
-    assert "The 2 leases on it go on" in on_gpu(leased_gpu, ROOT)[0].says
-    drain = on_slice(slice_view(1, 0, "bob"), GPU, ROOT)[0]
-    assert drain.says.startswith("bob keeps it")
+    assert "memory of running notebooks is lost" in reclaim.explanation and reclaim.is_grave
+    leased_gpu = GPU.model_copy(update={"slices": (slice_view(1, 0, "bob"), slice_view(2, 1, "eva"))})
+    assert "The 2 leases on it go on" in gpu_actions(leased_gpu, ROOT)[0].explanation
+    drain = slice_actions(slice_view(1, 0, "bob"), GPU, ROOT)[0]
+    assert drain.explanation.startswith("bob keeps it")
 
 
 def test_a_gpu_with_a_fault_can_be_marked_as_repaired() -> None:
     """Where the driver does not say that it was reset, a person does, who may drain it."""
     faulty = GPU.model_copy(update={"state": "unfit", "fault": "Xid 95", "draining": "dust"})
-    (repaired,) = on_gpu(faulty, ROOT)
+    (repaired,) = gpu_actions(faulty, ROOT)
     assert (repaired.key, repaired.title) == ("undrain", "Mark as repaired")
-    assert on_gpu(faulty, ALICE) == []
+    assert gpu_actions(faulty, ALICE) == []
 
 
 def every_action() -> list[Action]:
     """One of each that a site admin or a student can find."""
     states = [slice_view(1, 0, state=state) for state in SliceState]
     drained = slice_view(1, 0, draining="dust")
-    actions = [action for slice_ in (*states, drained) for action in on_slice(slice_, GPU, ROOT)]
-    actions += on_gpu(GPU, ROOT) + on_gpu(GPU.model_copy(update={"draining": "dust"}), ROOT)
+    actions = [action for slice_ in (*states, drained) for action in slice_actions(slice_, GPU, ROOT)]
+    actions += gpu_actions(GPU, ROOT) + gpu_actions(GPU.model_copy(update={"draining": "dust"}), ROOT)
     for ticket in (ticket_view(1, "alice"), ticket_view(1, "alice", is_next=True)):
-        actions += on_ticket(ticket, ROOT)
-    actions += on_pool("", ["ml"], ROOT) + on_pool("Repairs.", ["ml"], ROOT)
-    actions += on_lease(LEASE, ROOT) + on_lease(LEASE, ALICE)
+        actions += ticket_actions(ticket, ROOT)
+    actions += pool_actions("", ["ml"], ROOT) + pool_actions("Repairs.", ["ml"], ROOT)
+    actions += lease_actions(LEASE, ROOT) + lease_actions(LEASE, ALICE)
     return list({(action.key, action.path): action for action in actions}.values())
 
 
@@ -135,7 +141,7 @@ def body_of(action: Action) -> dict[str, object] | None:
     """What details.js makes of the form as it opens, with words where words are needed."""
     if action.method == "DELETE":
         return None
-    body: dict[str, object] = dict(action.fixed)
+    body: dict[str, object] = dict(action.constants)
     if "by_s" in body:
         body["by_s"] = float(str(body["by_s"]))
     if "all" in body:

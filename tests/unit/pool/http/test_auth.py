@@ -161,7 +161,7 @@ def test_sessions_end_and_are_bounded() -> None:
 
 def test_who_signs_in_often_signs_out_nobody_else() -> None:
     """A person has so many sessions; the oldest of their own goes, nobody else's."""
-    sessions = Sessions(limit=4, each=2)
+    sessions = Sessions(limit=4, limit_per_person=2)
     ina, *mallorys = [sessions.open(name, "token") for name in ("ina", *["mallory"] * 5)]
     assert sessions.get(ina) is not None
     assert [sessions.get(s) is not None for s in mallorys] == [False, False, False, True, True]

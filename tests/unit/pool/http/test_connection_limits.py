@@ -19,7 +19,7 @@ from miglab_pool.http.connection_limits import (
     forwarded_for,
     listener,
     serve,
-    students_limits,
+    student_limits,
 )
 
 WHOLE = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -111,25 +111,25 @@ def test_a_connection_with_a_known_token_does_not_make_room() -> None:
     limits = ConnectionLimits(a_payer=2)
     alice, *mallory = (OpenConnection() for _ in range(5))
     for connection in (alice, *mallory):
-        limits.take("10.0.0.9", connection)
+        limits.add("10.0.0.9", connection)
         if connection is alice:
             limits.move("alice's token", alice)
     assert [c.is_open for c in (alice, *mallory)] == [True, False, False, True, True]
     for connection in (alice, *mallory):
-        limits.give(connection)
+        limits.remove(connection)
     assert not limits.now_open and not limits.payer_of
 
 
 def test_all_together_leave_half_of_the_descriptors() -> None:
     """However many peers there are; loopback, which stands for all local students, has no share."""
-    limits = students_limits(1024)
+    limits = student_limits(1024)
     names = (f"10.0.{number // 250}.{number % 250}" for number in range(2000))
-    assert sum(limits.take(name, OpenConnection()) for name in names) == 512
-    limits = students_limits(1024)
-    assert sum(limits.take("127.0.0.1", OpenConnection()) for _ in range(2000)) == 512
-    limits = students_limits(1024)
+    assert sum(limits.add(name, OpenConnection()) for name in names) == 512
+    limits = student_limits(1024)
+    assert sum(limits.add("127.0.0.1", OpenConnection()) for _ in range(2000)) == 512
+    limits = student_limits(1024)
     for _ in range(2000):
-        limits.take("10.0.0.1", OpenConnection())
+        limits.add("10.0.0.1", OpenConnection())
     assert len(limits.payer_of) == limits.a_payer
 
 
@@ -171,7 +171,7 @@ async def test_pipelined_requests_wait_for_their_turn(student: ConnectedStudent)
 async def test_a_known_token_does_not_wait_for_its_address(student: ConnectedStudent) -> None:
     """The address is far ahead of its rate; the token has one of its own, the spawner none."""
     student.limits.a_payer_per_s, student.limits.clock = 0.5, lambda: 0.0
-    student.limits.known = lambda request: request.headers.get("X-Known")
+    student.limits.known_payer = lambda request: request.headers.get("X-Known")
     student.limits.paid_until["127.0.0.1"] = 3600.0
     for name in (b"alice", b"", b"", b""):
         request = b"GET /health HTTP/1.1\r\nX-Known: " + name + b"\r\n\r\n"

@@ -13,13 +13,13 @@ from miglab_pool.gpu.geometry import Geometry
 from miglab_pool.gpu.readings import GpuInfo, Health, Versions, Xid
 from miglab_pool.http.access.auth import SignIn
 from miglab_pool.http.health import (
-    LIVES_S,
+    FINDINGS_LIVE_S,
     STALE_S,
     Doctor,
-    cards,
-    of_gpus,
-    orphans,
-    strangers,
+    foreign_or_quarantined,
+    gpu_cards,
+    gpu_findings,
+    open_findings,
 )
 from miglab_pool.http.management_app import management_app
 from miglab_pool.http.pool_runner import PoolRunner
@@ -48,15 +48,15 @@ def test_what_a_gpu_said_is_shown_with_its_age() -> None:
     """With a verdict; old is called old, and silence silence."""
     hot = Health(False, 2, (Xid(31), Xid(79)), 91, None, False, "Xid 79 …")
     wellness = {"GPU-0": Wellness(NOW - 10, hot), "GPU-1": Wellness(NOW - STALE_S - 1, WELL)}
-    first, old, silent = cards(
+    first, old, silent = gpu_cards(
         snapshot(gpu_view(), gpu_view(index=1), gpu_view(index=2, state="lost")),
         condition(wellness),
         NOW,
     )
-    assert (first.said, first.age_s, first.is_stale) == (hot, 10.0, False)
+    assert (first.last_health, first.age_s, first.is_stale) == (hot, 10.0, False)
     assert old.is_stale
     assert [card.verdict for card in (first, old, silent)] == ["needs attention", "answers", "lost"]
-    assert silent.said is None and silent.is_stale
+    assert silent.last_health is None and silent.is_stale
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_doctor_speaks_of_gpus_that_answer() -> None:
     """Of one that does not, the pool says why: it is not told twice."""
     bad = Health(False, 2, (), 40, 60.0, False, "2 uncorrected memory errors")
     wellness = {"GPU-0": Wellness(NOW, bad), "GPU-1": Wellness(NOW, bad)}
-    findings = of_gpus(snapshot(gpu_view(), gpu_view(index=1, state="lost")), condition(wellness))
+    findings = gpu_findings(snapshot(gpu_view(), gpu_view(index=1, state="lost")), condition(wellness))
     assert [finding.subject for finding in findings if finding.is_wrong] == ["GPU 0"]
 
 
@@ -82,13 +82,13 @@ def test_strangers_and_orphans() -> None:
     """Foreign slices and those set aside; servers of nobody; what was mended is no finding."""
     odd = slice_view(7, 4, state=SliceState.FOREIGN, reason="made by hand")
     now = snapshot(gpu_view(slice_view(1, 0, "ada"), odd))
-    assert [slice_.slice_id for _, slice_ in strangers(now)] == [7]
+    assert [slice_.slice_id for _, slice_ in foreign_or_quarantined(now)] == [7]
     disagreements = [
         Disagreement("holder", "container:1", "its label names lease 9"),
         Disagreement("holder", "container:2", "it is gone", "its lease is released"),
         Disagreement("slice", "7", "foreign"),
     ]
-    assert orphans(disagreements) == disagreements[:1]
+    assert open_findings(disagreements) == disagreements[:1]
 
 
 # The examination.
@@ -112,9 +112,9 @@ async def test_an_examination_is_kept_for_a_minute() -> None:
     host = ExaminedHost()
     host.let_go.set()
     assert (await host.doctor.examine()).findings[0].observation == "look 1"
-    host.at += LIVES_S
+    host.at += FINDINGS_LIVE_S
     again = await host.doctor.examine()
-    assert (again.findings[0].observation, again.age_s) == ("look 1", LIVES_S)
+    assert (again.findings[0].observation, again.age_s) == ("look 1", FINDINGS_LIVE_S)
     host.at += 1
     assert (await host.doctor.examine()).findings[0].observation == "look 2"
 
@@ -122,10 +122,10 @@ async def test_an_examination_is_kept_for_a_minute() -> None:
 async def test_one_that_hangs_holds_up_nobody() -> None:
     """The page comes, says how long it has hung, and begins no second one."""
     host = ExaminedHost(patience_s=0.0)
-    assert (await host.doctor.examine()).looks_for_s == 0.0
+    assert (await host.doctor.examine()).running_s == 0.0
     host.at += 30
     late = await host.doctor.examine()
-    assert (late.looks_for_s, late.age_s, late.findings, host.looks) == (30.0, None, (), 1)
+    assert (late.running_s, late.age_s, late.findings, host.looks) == (30.0, None, (), 1)
     host.let_go.set()
     host.doctor._patience_s = 10.0
     assert (await host.doctor.examine()).findings[0].observation == "look 1"

@@ -14,9 +14,14 @@ from tests.unit.pool.conftest import World
 from miglab_api.scopes import STAFF_SCOPE
 from miglab_pool.http.access.auth import PendingSignIns, SignIn, principal_from
 from miglab_pool.http.access.principal import SPAWNER
-from miglab_pool.http.management_app import A_PERSON, SnapshotTexts, events, management_app
+from miglab_pool.http.management_app import (
+    MOST_STREAMS_OF_ONE,
+    SnapshotJson,
+    events,
+    management_app,
+)
 from miglab_pool.http.pages import pool_page
-from miglab_pool.http.pages.pool_page import live
+from miglab_pool.http.pages.pool_page import stream_changes
 from miglab_pool.http.pool_runner import Notifier, PoolRunner
 from miglab_pool.leases import routes as ticket_routes
 from miglab_pool.pool import Pool
@@ -157,7 +162,7 @@ async def test_events_follow_every_change(
     """One at once and after each change, with the pool or a number; the end with the service."""
     monkeypatch.setattr(pool_page, "REST_S", 0.0)
     bob, request = principal_from(OWNERS["bob-token"], BOOK), from_("bob-token", app)
-    stream = live(request, bob, runner) if is_page else events(bob, runner, request)
+    stream = stream_changes(request, bob, runner) if is_page else events(bob, runner, request)
     first = await anext(stream)
     assert first.event == "pool" and "alice" not in (first.raw_data or "")
     following = asyncio.ensure_future(anext(stream))
@@ -181,7 +186,7 @@ async def test_who_signed_out_is_told_no_more(
     for pause in ("REST_S", "NEWS_S"):
         monkeypatch.setattr(pool_page, pause, 0.0)
     monkeypatch.setitem(OWNERS, "token", person("ina"))
-    stream = live(from_("token", app), SPAWNER, runner)
+    stream = stream_changes(from_("token", app), SPAWNER, runner)
     for tokens.silent in (False, True):
         assert (await anext(stream)).event == "pool"
     tokens.silent = False
@@ -198,13 +203,16 @@ async def test_a_person_has_so_many_streams(runner: PoolRunner, app: FastAPI, pa
     async with visiting(app) as client:
         ask = {name: as_(f"{name}-token") for name in ("alice", "bob")}
         streams = [
-            asyncio.create_task(client.get(path, headers=ask["alice"])) for _ in range(A_PERSON)
+            asyncio.create_task(client.get(path, headers=ask["alice"]))
+            for _ in range(MOST_STREAMS_OF_ONE)
         ]
-        await until(lambda: runner.notifier.waiting >= A_PERSON, "all her streams")
+        await until(lambda: runner.notifier.waiting >= MOST_STREAMS_OF_ONE, "all her streams")
         refused = await client.get(path, headers=ask["alice"])
         assert (refused.status_code, refused.json()["reason"]) == (429, "too-many-streams")
         streams.append(asyncio.create_task(client.get(path, headers=ask["bob"])))
-        await until(lambda: runner.notifier.waiting > A_PERSON, "bob's stream beside them")
+        await until(
+            lambda: runner.notifier.waiting > MOST_STREAMS_OF_ONE, "bob's stream beside them"
+        )
         runner.notifier.close()
         for answer in await asyncio.gather(*streams):
             assert answer.status_code == 200
@@ -217,7 +225,7 @@ async def test_a_view_is_written_once_for_each_version(
     runner: PoolRunner, pool: Pool, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Many streams of one person cost what one does; another person sees their own."""
-    texts, looks, look = SnapshotTexts(), [], pool.snapshot
+    texts, looks, look = SnapshotJson(), [], pool.snapshot
     monkeypatch.setattr(pool, "snapshot", lambda: looks.append(1) or look())
     await asyncio.gather(*(runner.snapshot() for _ in range(50)))
     alice, bob = (principal_from(OWNERS[f"{name}-token"], BOOK) for name in ("alice", "bob"))

@@ -10,7 +10,7 @@ from tests.unit.pool.conftest import World
 from miglab_api.gpus import SliceState
 from miglab_pool.gpu.readings import Health, Xid
 from miglab_pool.gpu.xids import XidScope
-from miglab_pool.http.metrics import FOUND, GPU_STATES, Metrics
+from miglab_pool.http.metrics import FINDING_KINDS, GPU_STATES, Metrics
 from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.ledger import rows
 
@@ -140,7 +140,7 @@ async def test_findings_are_those_of_the_last_round(runner: PoolRunner, world: W
     world.holders.present.discard(unknown)
     await runner._reconcile()
     values = samples(runner.metrics.render(snapshot(), ()))
-    assert {values["miglab_reconcile_open", (about,)] for about in FOUND} == {0}
+    assert {values["miglab_reconcile_open", (about,)] for about in FINDING_KINDS} == {0}
 
 
 async def test_the_listener_tells_all_of_it(client: httpx.AsyncClient, world: World) -> None:

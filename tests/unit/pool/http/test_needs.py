@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.pool_settings import changed
 from tests.unit.pool.conftest import Keep
-from tests.unit.pool.reclaimer.test_round import LIMITS, POOL, ReclaimWorld
+from tests.unit.pool.reclaim.test_round import LIMITS, POOL, ReclaimWorld
 
 from miglab_api.tickets import borrower_of
 from miglab_pool.settings import Gpus, Quota

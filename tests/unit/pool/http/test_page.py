@@ -11,9 +11,15 @@ from tests.unit.pool.conftest import World
 from miglab_api.tickets import WaitEstimate
 from miglab_api.wording import duration
 from miglab_pool.http.access.principal import PrincipalKind
-from miglab_pool.http.pages.frame import short, wait_short
-from miglab_pool.http.pages.gpu_drawing import Doings
-from miglab_pool.http.pages.pool_page import AGED_S, PagePart, PartsCache, parts_caches, parts_of
+from miglab_pool.http.pages.frame import short_duration, wait_short
+from miglab_pool.http.pages.gpu_drawing import LeaseActivity
+from miglab_pool.http.pages.pool_page import (
+    REDRAW_S,
+    PagePart,
+    PartsCache,
+    draw_parts,
+    parts_caches,
+)
 
 from .conftest import as_, enqueue, free_slice
 from .fakes import ALICE, snapshot, ticket_view
@@ -32,7 +38,7 @@ from .fakes import ALICE, snapshot, ticket_view
 )
 def test_durations_in_words(duration_s: float, in_full: str, in_short: str) -> None:
     """The two largest units, in full and where there is little room."""
-    assert (duration(duration_s), short(duration_s)) == (in_full, in_short)
+    assert (duration(duration_s), short_duration(duration_s)) == (in_full, in_short)
 
 
 @pytest.mark.parametrize(
@@ -179,9 +185,9 @@ def test_the_same_is_not_drawn_again() -> None:
     first = part([1, 2])
     assert part([1, 2]) is first
     assert len(drawings) == 1
-    again = part([1, 2], AGED_S + 1)
+    again = part([1, 2], REDRAW_S + 1)
     assert (len(drawings), again.version) == (2, first.version)
-    part([1, 3], AGED_S + 1)
+    part([1, 3], REDRAW_S + 1)
     assert len(drawings) == 3
 
 
@@ -192,7 +198,7 @@ def test_an_estimate_that_keeps_its_words_draws_no_queue() -> None:
     def queue_at(high_s: float) -> PagePart:
         wait = WaitEstimate(low_s=60.0, likely_s=high_s, high_s=high_s, basis="", is_late=False)
         pool_snapshot = snapshot(waiting=(ticket_view(1, "bob", estimate=wait),))
-        parts = parts_of(cache, pool_snapshot, (), ALICE, Doings(), 0.0)
+        parts = draw_parts(cache, pool_snapshot, (), ALICE, LeaseActivity(), 0.0)
         return next(page_part for page_part in parts if page_part.name == "queue")
 
     first = queue_at(900.0)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.pool_settings import changed
 from tests.unit.pool.conftest import Keep
-from tests.unit.pool.reclaimer.test_round import LIMITS, STEP_S, ReclaimWorld
+from tests.unit.pool.reclaim.test_round import LIMITS, STEP_S, ReclaimWorld
 
 from miglab_api.gpus import SliceState
 from miglab_api.leases import LeaseState

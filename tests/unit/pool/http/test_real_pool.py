@@ -8,7 +8,7 @@ import httpx
 import pytest
 from tests.pool_settings import changed
 from tests.unit.pool.conftest import Keep, World
-from tests.unit.pool.reclaimer.test_round import ReclaimWorld
+from tests.unit.pool.reclaim.test_round import ReclaimWorld
 
 from miglab_api.leases import LeaseView
 from miglab_api.tickets import borrower_of

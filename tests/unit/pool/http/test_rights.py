@@ -16,7 +16,7 @@ from miglab_pool.course_roles import CourseStaff, RoleBook
 from miglab_pool.http.access.auth import principal_from
 from miglab_pool.http.access.dependencies import Needs, Open
 from miglab_pool.http.access.principal import (
-    DOES,
+    RIGHT_PHRASES,
     SPAWNER,
     TABLE,
     Principal,
@@ -90,7 +90,7 @@ def test_what_each_role_may(right: str, answers: tuple[str, ...]) -> None:
 
 def test_every_right_is_in_every_table() -> None:
     """None is without words, without a row, or untested; a template that misspells one says so."""
-    assert set(MAY) == set(Right) == set(DOES) == set(TABLE)
+    assert set(MAY) == set(Right) == set(RIGHT_PHRASES) == set(TABLE)
     with pytest.raises(ValueError, match="relase"):
         SPAWNER.may("relase")
 

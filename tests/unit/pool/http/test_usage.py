@@ -194,11 +194,9 @@ def test_a_scale_holds_what_it_measures(highest: float) -> None:
 )
 def test_no_two_ticks_read_the_same(hours: float, label: str) -> None:
     """However little or much was used, an axis counts upwards."""
-    label = [
-        label
-        for _, label in weeks(Facts(lease_uses=(held_lease(1, "ml", hours=hours),)), PERIOD).ticks
-    ]
-    assert len(set(label)) == len(label) and label in label
+    ticks = weeks(Facts(lease_uses=(held_lease(1, "ml", hours=hours),)), PERIOD).ticks
+    labels = [text for _, text in ticks]
+    assert len(set(labels)) == len(labels) and label in labels
 
 
 def test_columns_stand_on_each_other() -> None:

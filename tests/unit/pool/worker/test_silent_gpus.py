@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pynvml
 import pytest
 from tests.pool_settings import changed
+from tests.unit.pool.conftest import SETTINGS, World
 
 from miglab_api.gpus import SliceState
 from miglab_api.tickets import TicketState
@@ -15,8 +16,6 @@ from miglab_pool.gpu.simulated.machine import Break
 from miglab_pool.gpu.watched import Stopwatch
 from miglab_pool.ledger.tables import LedgerUnwritable
 from miglab_pool.worker.faults import CAUSE, appended_numbers, new_errors
-
-from .conftest import SETTINGS, World
 
 MakeWorld = Callable[..., World]
 

@@ -15,6 +15,7 @@ import pytest
 from sqlalchemy.dialects.sqlite import dialect
 from sqlalchemy.schema import CreateIndex, CreateTable
 from tests import old_ledgers
+from tests.unit.pool.conftest import World
 
 from miglab_api.tickets import TicketState
 from miglab_pool.ledger import tables
@@ -33,8 +34,6 @@ from miglab_pool.ledger.transaction import LedgerMismatch
 from miglab_pool.schedule import DAY_S
 from miglab_pool.staff.log import delete_old
 from miglab_pool.state.lock import AlreadyRunning, PoolLock
-
-from .conftest import World
 
 
 def ticket(number: int, user: str = "ada") -> TicketRow:

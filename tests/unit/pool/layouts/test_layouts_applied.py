@@ -6,16 +6,15 @@ from collections.abc import Callable
 import pynvml
 import pytest
 from tests.pool_settings import changed
+from tests.unit.pool.conftest import World
+from tests.unit.pool.layout_drafts import draft
+from tests.unit.pool.reservations.test_reservations import RULES as OF_CLASSES
+from tests.unit.pool.reservations.test_reservations import before_class, reserve, state_of
+from tests.unit.pool.test_pool import refusal
 
 from miglab_api.gpus import GpuLayout
 from miglab_api.tickets import TicketState
 from miglab_pool.layouts.file import LayoutDraft
-
-from .conftest import World
-from .layout_drafts import draft
-from .test_pool import refusal
-from .test_reservations import RULES as OF_CLASSES
-from .test_reservations import before_class, reserve, state_of
 
 RULES = changed(OF_CLASSES, attach_s=7200.0, lease_s=4 * 3600.0)
 

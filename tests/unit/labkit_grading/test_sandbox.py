@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.unit.labkit.test_grading import notebook_of, zip_of
+from tests.unit.labkit_grading.test_grading import notebook_of, zip_of
 
 from labkit.errors import LabError
 from labkit_authoring import cli

@@ -8,6 +8,8 @@ from math import inf
 
 import pytest
 from tests.pool_settings import changed
+from tests.unit.pool.conftest import SETTINGS, World
+from tests.unit.pool.reservations.test_reservations import RULES, before_class, reserve
 
 from miglab_api.leases import LeaseView
 from miglab_api.tickets import TicketView, WaitEstimate
@@ -17,9 +19,7 @@ from miglab_pool.queue.estimate import Holding, RecentHistory, SimulationInput, 
 from miglab_pool.queue.rules import FairShareUsage, WaitingTicket, queue_order
 from miglab_pool.state.placement import GpuOccupancy
 
-from .conftest import SETTINGS, World
 from .test_queue import gpu, next_grant, slice_at
-from .test_reservations import RULES, before_class, reserve
 
 HOUR_S = 3600.0
 KNOWN = RecentHistory(tuple(sorted(600.0 + 60 * n for n in range(50))))

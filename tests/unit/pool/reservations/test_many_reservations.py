@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.pool_settings import changed
 from tests.refusals import because
+from tests.unit.pool.conftest import SETTINGS, Keep, World
 
 from miglab_api.reservations import ReservationRequest
 from miglab_pool.ledger.rows import ReservationRow
@@ -20,8 +21,6 @@ from miglab_pool.reservations.feasible import broken_promises
 from miglab_pool.reservations.rules import phase, schedule_of
 from miglab_pool.schedule import occurrences
 from miglab_pool.state.reservation_times import ReservationTimes
-
-from .conftest import SETTINGS, Keep, World
 
 MONDAY = dt.datetime(2026, 3, 2, 8, tzinfo=dt.UTC).timestamp()
 HOUR_S, DAY_S = 3600.0, 86400.0

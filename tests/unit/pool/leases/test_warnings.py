@@ -5,12 +5,11 @@ from collections.abc import Callable
 import pytest
 from tests.pool_settings import changed
 from tests.refusals import because
+from tests.unit.pool.conftest import SETTINGS, World
+from tests.unit.pool.reservations.test_reservations import before_class, reserve
 
 from miglab_api.leases import LeaseState, LeaseView, WarningKind
 from miglab_pool.refused import Refused
-
-from .conftest import SETTINGS, World
-from .test_reservations import before_class, reserve
 
 MakeWorld = Callable[..., World]
 IDLE, TIME, NEEDED = WarningKind.IDLE, WarningKind.TIME, WarningKind.NEEDED

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.pool_settings import changed
+from tests.unit.pool.conftest import SETTINGS, Crash, World
 
 from miglab_api.leases import LeaseState
 from miglab_pool.gpu.geometry import Placed, Placement
@@ -32,8 +33,6 @@ from miglab_pool.queue.rules import (
 from miglab_pool.settings import Course
 from miglab_pool.state.placement import GpuOccupancy
 from miglab_pool.state.store import Uses
-
-from .conftest import SETTINGS, Crash, World
 
 A100 = model_geometry("A100-40GB")
 

@@ -7,6 +7,7 @@ import pynvml
 import pytest
 from tests.nvml_errors import hide_profile
 from tests.pool_settings import changed
+from tests.unit.pool.conftest import SETTINGS, World
 
 from miglab_api.gpus import SliceState
 from miglab_api.leases import LeaseView
@@ -15,8 +16,6 @@ from miglab_pool.gpu.geometry import Placement, Profile
 from miglab_pool.gpu.readings import NoRoom, SliceReading
 from miglab_pool.gpu.simulated.state import Delays
 from miglab_pool.worker.creation import UUID_LOOKS
-
-from .conftest import SETTINGS, World
 
 MakeWorld = Callable[..., World]
 NO_ROOM = pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES

@@ -8,14 +8,13 @@ import pynvml
 import pytest
 from tests.pool_settings import changed
 from tests.refusals import because
+from tests.unit.pool.conftest import SETTINGS, SHAPES, World
 
 from miglab_api.reservations import ReservationRequest, ReservationView
 from miglab_api.tickets import TicketState
 from miglab_pool.refused import Refused
 from miglab_pool.reservations import slots as reserved_slots
 from miglab_pool.settings import Course, PoolSettings
-
-from .conftest import SETTINGS, SHAPES, World
 
 LEAD_S = 900.0
 TUESDAY = dt.datetime(2026, 6, 2, 8, 0, tzinfo=dt.UTC).timestamp()  # 10:00 in Berlin

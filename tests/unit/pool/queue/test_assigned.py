@@ -5,6 +5,9 @@ from collections.abc import Callable
 import pytest
 from tests.pool_settings import changed
 from tests.refusals import because
+from tests.unit.pool.conftest import SETTINGS, SHAPES, World
+from tests.unit.pool.reservations.test_reservations import TUESDAY, before_class
+from tests.unit.pool.reservations.test_reservations import reserve as reserve_class
 
 from miglab_api.tickets import TicketState
 from miglab_pool.queue.order import first_that_fits
@@ -13,10 +16,7 @@ from miglab_pool.refused import Refused
 from miglab_pool.settings import Course
 from miglab_pool.state.placement import GpuOccupancy
 
-from .conftest import SETTINGS, SHAPES, World
 from .test_queue import A100, slice_at
-from .test_reservations import TUESDAY, before_class
-from .test_reservations import reserve as reserve_class
 
 MakeWorld = Callable[..., World]
 

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from tests.pool_settings import changed
 from tests.refusals import because
+from tests.unit.pool.conftest import World
 
 from miglab_api.leases import LeaseView
 from miglab_pool.refused import Refused
 from miglab_pool.settings import PoolSettings
 
-from .conftest import World
 from .test_reservations import RULES, TUESDAY, before_class, reserve
 
 HOUR_S = 3600.0

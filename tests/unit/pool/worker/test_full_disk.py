@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.unit.pool.conftest import World
 
 from miglab_api.leases import LeaseState
 from miglab_pool.ledger.ledger import Ledger
@@ -15,8 +16,6 @@ from miglab_pool.reclaim.policy import TIME_IS_UP
 from miglab_pool.refused import Refused
 from miglab_pool.worker import disks
 from miglab_pool.worker.disks import DiskUse, of_disks, read_disks
-
-from .conftest import World
 
 SIZE_MIB = 48
 

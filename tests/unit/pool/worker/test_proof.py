@@ -13,6 +13,7 @@ import pynvml
 import pytest
 from tests.pool_settings import changed
 from tests.refusals import because
+from tests.unit.pool.conftest import SETTINGS, World
 
 from miglab_api.reservations import ReservationRequest
 from miglab_api.tickets import TicketState
@@ -31,8 +32,6 @@ from miglab_pool.state.proof import (
     undo_slices,
     with_slices,
 )
-
-from .conftest import SETTINGS, World
 
 
 @contextmanager

@@ -6,6 +6,8 @@ import pynvml
 import pytest
 from tests.pool_settings import changed
 from tests.refusals import because
+from tests.unit.pool.conftest import SETTINGS, World
+from tests.unit.pool.layout_drafts import draft
 
 from miglab_api.leases import LeaseState, LeaseView
 from miglab_api.tickets import TicketState
@@ -17,9 +19,6 @@ from miglab_pool.refused import Refused
 from miglab_pool.settings import Course, Gpus
 from miglab_pool.worker.faults import CAUSE, MOST_MESSAGES, SHOWN_S
 from miglab_pool.worker.health_findings import pool_findings, wrong_mode
-
-from .conftest import SETTINGS, World
-from .layout_drafts import draft
 
 MakeWorld = Callable[..., World]
 H100 = ("H100-80GB",)

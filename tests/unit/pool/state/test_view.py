@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from miglab_pool.gpu.readings import Usage
+from tests.unit.pool.conftest import World
 
-from .conftest import World
+from miglab_pool.gpu.readings import Usage
 
 
 def test_a_view_is_the_same_while_nothing_changes(world: World) -> None:

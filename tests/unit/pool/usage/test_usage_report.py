@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.pool_settings import changed
+from tests.unit.pool.conftest import SETTINGS, World
 
 from miglab_api.usage import GroupBy
 from miglab_pool.leases.views import ActivitySpan
@@ -26,8 +27,6 @@ from miglab_pool.usage.report import (
     total,
     week_of,
 )
-
-from .conftest import SETTINGS, World
 
 BERLIN = ZoneInfo("Europe/Berlin")
 MONDAY = midnight(dt.date(2026, 11, 2), BERLIN)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 from tests.pool_settings import changed
 from tests.refusals import because
+from tests.unit.pool.conftest import SETTINGS, World
 
 from miglab_api.leases import LeaseState, WarningKind
 from miglab_api.offers import BORROW
@@ -14,8 +15,6 @@ from miglab_pool.reclaim.activity import Reading
 from miglab_pool.reclaim.policy import Decision, HardEnd, LeaseFacts, decide
 from miglab_pool.refused import Refused
 from miglab_pool.settings import Course, Quota, Reclaim
-
-from .conftest import SETTINGS, World
 
 RUNNER = borrower_of("")
 

@@ -6,12 +6,11 @@ from itertools import combinations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.pool.queue.test_queue import A100, slice_at
 
 from miglab_pool.gpu.geometry import Placed
 from miglab_pool.state.placement import GpuOccupancy, Slot, clash, place, without_places
 from miglab_pool.state.slot_choice import FEW, SlotCandidate, choose_slots
-
-from .test_queue import A100, slice_at
 
 ALL = [profile.name for profile in A100.profiles]
 PLAIN = [profile.name for profile in A100.profiles if profile.is_plain]
@@ -68,14 +67,16 @@ def candidates(draw: st.DrawFn) -> list[SlotCandidate]:
     """One or two GPUs with slices of every kind, none over another."""
     gpus = []
     for gpu in ("a", "b")[: draw(st.integers(1, 2))]:
-        kinds: dict[str, list[Placed]] = {"leased": [], "drawn": [], "ready": [], "fixed": []}
+        kinds: dict[str, list[Placed]] = {
+            kind: [] for kind in ("leased", "in_slots", "ready", "fixed_slices")
+        }
         on_gpu: list[Placed] = []
         for name in draw(st.lists(names, max_size=5)):
             slice_ = slice_at(name, draw(st.sampled_from(A100.by_name[name].starts)))
             if not any(clash(slice_, other) for other in on_gpu):
                 on_gpu.append(slice_)
                 kinds[draw(st.sampled_from(sorted(kinds)))].append(slice_)
-        gpus.append(candidate(gpu, **{kind: tuple(items) for kind, items in kinds.items()}))
+        gpus.append(candidate(gpu, **{kind: tuple(slices) for kind, slices in kinds.items()}))
     return gpus
 
 

@@ -6,11 +6,10 @@ from email.utils import format_datetime
 
 import httpx
 import pytest
+from tests.unit.pool.http.fakes import lease_view
 
 from miglab_api.leases import LeaseState, LeaseView
 from miglab_pool.reclaim.server_stopper import UNKNOWN_S, ServerEnder
-
-from .fakes import lease_view
 
 SEEN_AT = 1_800_000_000.0
 

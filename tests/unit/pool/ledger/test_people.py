@@ -3,14 +3,13 @@
 from pathlib import Path
 
 from sqlalchemy import select
+from tests.unit.pool.conftest import World
 
 from miglab_api.roster import ProgressReport
 from miglab_api.staff import MessageRequest
 from miglab_pool.ledger import tables
 from miglab_pool.settings import Course, PoolSettings
 from miglab_pool.staff.log import AuditQuery
-
-from .conftest import World
 
 SHARING = PoolSettings(
     courses={"ml": Course(shapes=("1g.5gb",), default="1g.5gb", shares_progress=True)}

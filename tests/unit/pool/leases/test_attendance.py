@@ -2,12 +2,11 @@
 
 import pytest
 from tests.refusals import because
+from tests.unit.pool.conftest import SETTINGS, World
 
 from miglab_api.tickets import Purpose, TicketState, TicketView
 from miglab_pool.queue.order import ANSWER_S, ASIDE_S
 from miglab_pool.refused import Refused
-
-from .conftest import SETTINGS, World
 
 
 @pytest.fixture

@@ -8,6 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.pool_settings import changed
+from tests.unit.pool.conftest import SETTINGS, World
+from tests.unit.pool.reservations.test_reservations import before_class, reserve
+from tests.unit.pool.test_pool import refusal
 
 from miglab_api.gpus import SliceState, SliceView
 from miglab_api.leases import LeaseState, LeaseView, WarningKind
@@ -15,10 +18,6 @@ from miglab_api.tickets import TicketState
 from miglab_pool.ledger.rows import GpuRow, LeaseRow, Row, SliceRow, TicketRow
 from miglab_pool.refused import Refused
 from miglab_pool.staff import rules as staff_actions
-
-from .conftest import SETTINGS, World
-from .test_pool import refusal
-from .test_reservations import before_class, reserve
 
 MakeWorld = Callable[..., World]
 INA, JO = "person:ina", "person:jo"

@@ -5,6 +5,8 @@ from dataclasses import replace
 
 import pytest
 from tests.pool_settings import changed
+from tests.unit.pool.conftest import SETTINGS, World
+from tests.unit.pool.test_pool import refusal
 
 from miglab_api.tickets import TicketState
 from miglab_pool.leases import rules as quotas
@@ -17,9 +19,6 @@ from miglab_pool.leases.rules import (
 )
 from miglab_pool.queue.rules import DAY_S, HOUR_S, LeaseUse
 from miglab_pool.settings import Course, Quota
-
-from .conftest import SETTINGS, World
-from .test_pool import refusal
 
 MakeWorld = Callable[..., World]
 NOW = 100 * DAY_S

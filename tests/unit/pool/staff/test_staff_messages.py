@@ -10,6 +10,8 @@ from pydantic import ValidationError
 from sqlalchemy.dialects import sqlite
 from tests.pool_settings import changed
 from tests.refusals import because
+from tests.unit.pool.conftest import SETTINGS, World
+from tests.unit.pool.http.fakes import entry
 
 from miglab_api.staff import MINUTES_MAX, TEXT_MAX, MessageRequest, display_name
 from miglab_api.tickets import borrower_of
@@ -19,9 +21,6 @@ from miglab_pool.ledger.tables import open_read_only
 from miglab_pool.refused import Refused
 from miglab_pool.staff.actions import MESSAGES_MAX, is_for
 from miglab_pool.staff.log import AuditQuery, build_select, describe_change, verb_phrase
-
-from .conftest import SETTINGS, World
-from .http.fakes import entry
 
 MakeWorld = Callable[..., World]
 
