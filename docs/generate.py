@@ -197,8 +197,12 @@ def rights() -> str:
     lines = ["| right | to | who |", "|---|---|---|"]
     for right in Right:
         reaches = {role: role_reach for role in Role if (role_reach := reach(right, role))}
-        roles = "; ".join(f"{role.value}{SIGNS[role_reach]}" for role, role_reach in reaches.items())
-        lines.append(f"| `{right.value}` | {RIGHT_PHRASES[right]} | {roles or 'the spawner alone'} |")
+        roles = "; ".join(
+            f"{role.value}{SIGNS[role_reach]}" for role, role_reach in reaches.items()
+        )
+        lines.append(
+            f"| `{right.value}` | {RIGHT_PHRASES[right]} | {roles or 'the spawner alone'} |"
+        )
     return "\n".join(lines)
 
 

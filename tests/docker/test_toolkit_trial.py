@@ -7,7 +7,7 @@ from docker.errors import APIError
 
 import docker
 from miglab_hub import engine_findings
-from miglab_hub.engine_findings import HOST_PATH, Toolkit, refused, run_trial
+from miglab_hub.engine_findings import HOST_PATH, Toolkit, explain_hook_refusal, run_trial
 
 pytestmark = [pytest.mark.docker, pytest.mark.long]
 
@@ -50,7 +50,10 @@ def test_an_engine_without_the_hook_says_so(
     before = containers(engine)
     with pytest.raises(APIError) as refusal:
         trial(engine, base_image, host)
-    assert "install nvidia-container-toolkit" in refused(str(refusal.value.explanation)).remedy
+    assert (
+        "install nvidia-container-toolkit"
+        in explain_hook_refusal(str(refusal.value.explanation)).remedy
+    )
     assert not [new for new in containers(engine) - before if is_trial(engine, new)]
 
 

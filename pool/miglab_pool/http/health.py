@@ -233,7 +233,7 @@ async def page(request: Request, principal: Principal) -> str:
     contradictions = await runner.decide(lambda pool: pool.check_invariants())
     snapshot = await runner.snapshot()
     findings = [
-        *gpu_findings(snapshot, condition),
+        *leasable_gpu_findings(snapshot, condition),
         *pool_findings(snapshot, service_health(runner, snapshot).model_dump(), contradictions),
         *examined.findings,
     ]
@@ -262,7 +262,7 @@ async def page(request: Request, principal: Principal) -> str:
     )
 
 
-def gpu_findings(snapshot: PoolSnapshot, condition: Condition) -> list[HealthFinding]:
+def leasable_gpu_findings(snapshot: PoolSnapshot, condition: Condition) -> list[HealthFinding]:
     """Return doctor's findings on GPUs that take leases; the pool reports the others.  Pure."""
     infos, readings = condition.infos, condition.wellness
     return [

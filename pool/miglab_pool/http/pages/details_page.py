@@ -129,7 +129,7 @@ class VisiblePool:
             return f"{duration(lease.ends_at - self.now)} left"
         until = lease.guaranteed_until or 0.0  # the page shows it in the reader's local time
         text = guarantee_in_words(until, self.now)
-        return Markup('<time datetime="{}" data-guarantee_in_words>{}</time>').format(iso_text(until), text)
+        return Markup('<time datetime="{}" data-guaranteed>{}</time>').format(iso_text(until), text)
 
     def _of_lease(self, lease: LeaseView) -> Facts:
         holder = "you" if self.principal.is_user(lease.user) else lease.user

@@ -99,7 +99,9 @@ def test_the_words_say_what_happens_to_whom() -> None:
         and "3 in the queue could use it" in reclaim.explanation
     )
     assert "memory of running notebooks is lost" in reclaim.explanation and reclaim.is_grave
-    leased_gpu = GPU.model_copy(update={"slices": (slice_view(1, 0, "bob"), slice_view(2, 1, "eva"))})
+    leased_gpu = GPU.model_copy(
+        update={"slices": (slice_view(1, 0, "bob"), slice_view(2, 1, "eva"))}
+    )
     assert "The 2 leases on it go on" in gpu_actions(leased_gpu, ROOT)[0].explanation
     drain = slice_actions(slice_view(1, 0, "bob"), GPU, ROOT)[0]
     assert drain.explanation.startswith("bob keeps it")
@@ -117,8 +119,12 @@ def every_action() -> list[Action]:
     """One of each that a site admin or a student can find."""
     states = [slice_view(1, 0, state=state) for state in SliceState]
     drained = slice_view(1, 0, draining="dust")
-    actions = [action for slice_ in (*states, drained) for action in slice_actions(slice_, GPU, ROOT)]
-    actions += gpu_actions(GPU, ROOT) + gpu_actions(GPU.model_copy(update={"draining": "dust"}), ROOT)
+    actions = [
+        action for slice_ in (*states, drained) for action in slice_actions(slice_, GPU, ROOT)
+    ]
+    actions += gpu_actions(GPU, ROOT) + gpu_actions(
+        GPU.model_copy(update={"draining": "dust"}), ROOT
+    )
     for ticket in (ticket_view(1, "alice"), ticket_view(1, "alice", is_next=True)):
         actions += ticket_actions(ticket, ROOT)
     actions += pool_actions("", ["ml"], ROOT) + pool_actions("Repairs.", ["ml"], ROOT)

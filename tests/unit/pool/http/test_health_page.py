@@ -18,7 +18,7 @@ from miglab_pool.http.health import (
     Doctor,
     foreign_or_quarantined,
     gpu_cards,
-    gpu_findings,
+    leasable_gpu_findings,
     open_findings,
 )
 from miglab_pool.http.management_app import management_app
@@ -74,7 +74,9 @@ def test_doctor_speaks_of_gpus_that_answer() -> None:
     """Of one that does not, the pool says why: it is not told twice."""
     bad = Health(False, 2, (), 40, 60.0, False, "2 uncorrected memory errors")
     wellness = {"GPU-0": Wellness(NOW, bad), "GPU-1": Wellness(NOW, bad)}
-    findings = gpu_findings(snapshot(gpu_view(), gpu_view(index=1, state="lost")), condition(wellness))
+    findings = leasable_gpu_findings(
+        snapshot(gpu_view(), gpu_view(index=1, state="lost")), condition(wellness)
+    )
     assert [finding.subject for finding in findings if finding.is_wrong] == ["GPU 0"]
 
 
