@@ -11,7 +11,9 @@ NO_FAULT = frozenset({"never-made", "not-in-course"})
 """Reasons for which a ticket ends that are not its student's doing."""
 
 
-def with_waste(store: Store, tx: Transaction, ticket: TicketRow, reason: str, by: str) -> TicketRow:
+def with_waste(
+    store: Store, tx: Transaction, ticket: TicketRow, reason: str, actor: str
+) -> TicketRow:
     """The ticket, with what it wastes by ending now.
 
     Args:
@@ -19,16 +21,18 @@ def with_waste(store: Store, tx: Transaction, ticket: TicketRow, reason: str, by
         tx: the transaction.
         ticket: as it is before it ends.
         reason: why it ends, a word of `REASONS`.
-        by: who ends it; what staff end is not counted.
+        actor: who ends it; what staff end is not counted.
     """
-    is_by_staff = by.startswith("person:") and by != f"person:{ticket.user}"
+    is_by_staff = actor.startswith("person:") and actor != f"person:{ticket.user}"
     if reason in NO_FAULT or is_by_staff or not is_made_room_for(store.view(tx.at), ticket):
         return ticket
     return replace(ticket, wasted=ticket.wasted + 1, wasted_at=tx.at)
 
 
-def count_waste(store: Store, tx: Transaction, ticket_id: int | None, reason: str, by: str) -> None:
+def count_waste(
+    store: Store, tx: Transaction, ticket_id: int | None, reason: str, actor: str
+) -> None:
     """Write down what a ticket wastes whose grant ends unused."""
     ticket = store.state.tickets.get(ticket_id or 0)
     if ticket is not None:
-        tx.put(with_waste(store, tx, ticket, reason, by))
+        tx.put(with_waste(store, tx, ticket, reason, actor))

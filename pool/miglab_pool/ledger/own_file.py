@@ -98,14 +98,14 @@ def begin_anew(path: Path) -> Path | None:
         The folder where it lies now; None if there was nothing.
     """
     names = [path.name + ending for ending in ("", *BESIDE)]
-    there = [path.with_name(name) for name in (*names, identity_file(path).name)]
-    there = [file for file in there if file.exists() or file.is_symlink()]
-    if not there:
+    candidates = [path.with_name(name) for name in (*names, identity_file(path).name)]
+    files = [file for file in candidates if file.exists() or file.is_symlink()]
+    if not files:
         return None
     moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
     aside = path.with_name(f"before-begin-{moment}")
     aside.mkdir(mode=0o700)
-    for file in there:  # the identity goes last: until then a start is refused
+    for file in files:  # the identity goes last: until then a start is refused
         file.replace(aside / file.name)
     _sync(path.parent)
     return aside

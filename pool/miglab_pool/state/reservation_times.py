@@ -41,10 +41,10 @@ class ReservationTimes(dict[int, ReservationRow]):
 
     def over_by(self, at: float) -> list[ReservationRow]:
         """Return the reservations that do not take place after a moment, nor the day before it."""
-        begun = self._single[: bisect_right(self._starts, at)]
+        started = self._single[: bisect_right(self._starts, at)]
         yesterday = local_day(at - 2 * DAY_S, "UTC")
         weekly = (row for rule, row in self._weekly if rule.last and rule.last < yesterday)
-        return [*(self[number] for time, number in begun if time.ends_at <= at), *weekly]
+        return [*(self[number] for time, number in started if time.ends_at <= at), *weekly]
 
     @cached_property
     def in_progress(self) -> list[ReservationRow]:

@@ -57,11 +57,11 @@ class DiskUse:
     @property
     def words(self) -> str:
         """How it is, in words for staff."""
-        held = " and ".join(self.holds)
+        contents = " and ".join(self.holds)
         if self.problem:
-            return f"disk of the {held}: unknown: {self.problem}"
+            return f"disk of the {contents}: unknown: {self.problem}"
         free_gib = self.free_bytes / 2**30
-        return f"disk of the {held}: {self.used_pct:.0f} % used, {free_gib:.1f} GiB free"
+        return f"disk of the {contents}: {self.used_pct:.0f} % used, {free_gib:.1f} GiB free"
 
 
 def read_disks(folders: Mapping[str, Path]) -> list[DiskUse]:
@@ -70,10 +70,10 @@ def read_disks(folders: Mapping[str, Path]) -> list[DiskUse]:
     Args:
         folders: by what lies there; one that is not there yet stands for its nearest parent.
     """
-    held: dict[int | str, list[str]] = {}
+    names_by_device: dict[int | str, list[str]] = {}
     for name, folder in folders.items():
-        held.setdefault(_device(folder), []).append(name)
-    return [_read(tuple(names), folders[names[0]]) for names in held.values()]
+        names_by_device.setdefault(_device(folder), []).append(name)
+    return [_read(tuple(names), folders[names[0]]) for names in names_by_device.values()]
 
 
 def of_disks(disks: Sequence[DiskUse], least_free_bytes: float) -> Iterator[HealthFinding]:
@@ -84,12 +84,12 @@ def of_disks(disks: Sequence[DiskUse], least_free_bytes: float) -> Iterator[Heal
         least_free_bytes: that a lab needs to go on for a while.
     """
     for disk in disks:
-        found = f"{disk.words}, in {disk.folder}"
+        observation = f"{disk.words}, in {disk.folder}"
         if disk.problem:
-            yield wrong("disk", found, "mount it, or make it readable to the lab's user")
+            yield wrong("disk", observation, "mount it, or make it readable to the lab's user")
         else:
             has_room = not disk.is_low and disk.free_bytes >= least_free_bytes
-            yield fine_or_wrong("disk", has_room, found, MAKE_ROOM)
+            yield fine_or_wrong("disk", has_room, observation, MAKE_ROOM)
 
 
 def _existing(folder: Path) -> Path:

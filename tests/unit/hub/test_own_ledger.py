@@ -73,10 +73,10 @@ def state_of(used: Settings) -> dict[str, bytes]:
 @pytest.mark.parametrize("name", WRONG)
 def test_what_is_not_this_labs_ledger_starts_nothing(used: Settings, name: str) -> None:
     """The start is refused with words on what to do, and changes nothing."""
-    spoil, words = WRONG[name]
+    spoil, message = WRONG[name]
     spoil(used)
     before = state_of(used)
-    with pytest.raises(StartError, match=words) as refusal:
+    with pytest.raises(StartError, match=message) as refusal:
         check_ledger(used)
     assert "Nothing was changed" in str(refusal.value)
     assert state_of(used) == before
@@ -130,8 +130,8 @@ def test_a_lab_begins_anew_by_a_named_act_alone(used: Settings) -> None:
     """`miglab ledger begin` moves all of the old one aside, and the next start makes a new one."""
     before = identity_of(used.ledger)
     empty_it(used)
-    done = CliRunner().invoke(cli.app, ["ledger", "begin", "--config", str(used.file)])
-    assert done.exit_code == 0 and "next start makes a new ledger" in done.output
+    result = CliRunner().invoke(cli.app, ["ledger", "begin", "--config", str(used.file)])
+    assert result.exit_code == 0 and "next start makes a new ledger" in result.output
     (aside,) = used.state.glob("before-begin-*")
     assert {file.name for file in aside.iterdir()} >= {"ledger.sqlite", "ledger.id"}
     check_ledger(used)

@@ -55,9 +55,9 @@ def least_ms(work: Callable[[], object]) -> float:
     work()
     times = []
     for _ in range(7):
-        begun = time.process_time()
+        started_s = time.process_time()
         work()
-        times.append(time.process_time() - begun)
+        times.append(time.process_time() - started_s)
     return min(times) * 1000
 
 
@@ -113,10 +113,10 @@ def test_what_looks_a_month_ahead_takes_no_seconds(tmp_path: Path, keep: Keep[Wo
     It took 3.7 s.
     """
     world = keep(crowded(tmp_path, MANY))
-    begun = time.process_time()
+    started_s = time.process_time()
     broken = broken_promises(world.pool.view, dict(world.pool.view.gpus))
     week = week_outlooks(world.pool.view, MONDAY, MONDAY + 7 * DAY_S, "UTC")
-    assert time.process_time() - begun < 0.5
+    assert time.process_time() - started_s < 0.5
     assert (broken, week) == ([], {})
 
 
@@ -126,12 +126,12 @@ ZONES = ("UTC", "Europe/Berlin", "Pacific/Kiritimati", "Pacific/Pago_Pago")
 @st.composite
 def rows(draw: st.DrawFn) -> list[ReservationRow]:
     """Single and weekly reservations around a day on which Europe's clocks go forward."""
-    made: Iterator[int] = count(1)
+    numbers: Iterator[int] = count(1)
     reservations = []
     for _ in range(draw(st.integers(0, 8))):
         day = dt.datetime(2026, 3, 29) + dt.timedelta(days=draw(st.integers(-9, 9)))
         starts = day.replace(hour=draw(st.integers(0, 22)))
-        row = single(next(made), starts, draw(st.integers(0, 20)), draw(st.sampled_from(ZONES)))
+        row = single(next(numbers), starts, draw(st.integers(0, 20)), draw(st.sampled_from(ZONES)))
         reservations.append(row)
     return reservations
 
