@@ -441,7 +441,7 @@ def test_no_number_comes_again(aged: Ledger) -> None:
 
 def test_a_round_is_bounded(aged: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     """However much is old, a round deletes so many rows of a table."""
-    monkeypatch.setattr("miglab_pool.staff.log.MOST", 2)
+    monkeypatch.setattr("miglab_pool.staff.log.MOST_DELETED", 2)
     assert [delete_old(aged, NOW, 400, 1200) for _ in range(3)] == [3, 2, 0]
 
 
