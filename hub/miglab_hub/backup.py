@@ -25,14 +25,15 @@ from pathlib import Path
 
 from miglab_hub.errors import StartError
 from miglab_hub.settings.lab_toml import Settings
+from miglab_pool.ledger.own_file import BESIDE, accept
 from miglab_pool.ledger.tables import LedgerError, check_file
-from miglab_pool.state.lock import AlreadyRunning, LabLock, PoolLock
+from miglab_pool.state.lock import AlreadyRunning, LabLock, LedgerLock, PoolLock
 
 MANIFEST = "manifest.json"
 FORMAT = 1
 BUSY_S = 20.0  # how long the lab's own writes may hold up the moment of the copy
 HUB_ANSWERS_S = 2.0
-BESIDE = ("-wal", "-shm", "-journal")  # what SQLite keeps beside a database
+RESTORING = "restoring-"  # begins the name of the folder that a restore works in
 
 
 @dataclass(frozen=True)
@@ -194,7 +195,9 @@ def restore_backup(settings: Settings, archive: Path, *, new_host: bool = False)
     """
     with lab_at_rest(settings):
         moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
-        unpacked = settings.state / f"restoring-{moment}"
+        for folder in _unfinished_restores(settings):
+            shutil.rmtree(folder)  # what that one has moved aside lies in its `before-restore`
+        unpacked = settings.state / f"{RESTORING}{moment}"
         unpacked.mkdir(mode=0o700)
         try:
             manifest = _unpack(archive, unpacked)
@@ -202,9 +205,28 @@ def restore_backup(settings: Settings, archive: Path, *, new_host: bool = False)
             leases = _prepare_ledger(unpacked / settings.ledger.name, new_host=new_host)
             aside = settings.state / f"before-restore-{moment}"
             _move_into_place(settings, manifest, unpacked, aside)
+            if settings.ledger.exists():
+                accept(settings.ledger)
         finally:
             shutil.rmtree(unpacked)
     return RestoreResult(manifest, aside, leases)
+
+
+def check_restore_ended(settings: Settings) -> None:
+    """Refuse to start on what a restore has half put in place.
+
+    Raises:
+        StartError: a restore was interrupted.
+    """
+    if folders := _unfinished_restores(settings):
+        raise StartError(
+            f"a restore was interrupted, as {folders[0]} shows: some files may be the backup's and "
+            "others not. Run `miglab restore FILE` again, which does all of it"
+        )
+
+
+def _unfinished_restores(settings: Settings) -> list[Path]:
+    return sorted(settings.state.glob(f"{RESTORING}*"))
 
 
 @contextmanager
@@ -217,8 +239,10 @@ def lab_at_rest(settings: Settings) -> Iterator[None]:
     settings.state.mkdir(parents=True, exist_ok=True)
     with ExitStack() as locks:
         try:
-            for lock in (LabLock(settings.lab_lock), PoolLock(settings.pool_lock)):
-                locks.enter_context(lock)
+            locks.enter_context(LabLock(settings.lab_lock))
+            locks.enter_context(PoolLock(settings.pool_lock))
+            if settings.ledger.exists():
+                locks.enter_context(LedgerLock(settings.ledger))
         except AlreadyRunning as error:
             raise StartError(f"the lab runs: stop it first. {error}") from error
         hub_address = (settings.hub_name, settings.hub_port)

@@ -4,7 +4,6 @@ An examination that cannot look says so: what is unknown is never reported as fi
 """
 
 import os
-import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -22,10 +21,12 @@ from miglab_hub.mig_rights import examine_mig_rights
 from miglab_hub.pool_api import PoolApi
 from miglab_hub.settings.lab_toml import Settings
 from miglab_hub.sign_in import open_sign_in_notice
+from miglab_hub.watched_folders import watched_folders
 from miglab_pool.gpu.readings import DriverMissing, GpuError, GpuHung, GpuLost, GpuMissing
 from miglab_pool.gpu.watched import WatchedDriver, open_watched
 from miglab_pool.hub_answers import HubMisunderstood, hub_base_url, json_body
 from miglab_pool.settings import Gpus
+from miglab_pool.worker.disks import of_disks, read_disks
 from miglab_pool.worker.health_findings import (
     GPU_IS_LOST,
     GPU_IS_MISSING,
@@ -104,12 +105,8 @@ def _examine_secret(file: Path) -> HealthFinding:
 
 
 def examine_disk(settings: Settings) -> Iterator[HealthFinding]:
-    """Examine the free space for ledger and homes."""
-    folder = next(path for path in (settings.state, *settings.state.parents) if path.exists())
-    free_gib = shutil.disk_usage(folder).free / 2**30
-    observation = f"{free_gib:.1f} GiB free in {folder}"
-    advice = f"free some space: a lab needs at least {LEAST_FREE_GIB:.0f} GiB"
-    yield fine_or_wrong("disk", free_gib >= LEAST_FREE_GIB, observation, advice)
+    """Examine the free space for ledger, logs and homes."""
+    yield from of_disks(read_disks(watched_folders(settings)), LEAST_FREE_GIB * 2**30)
 
 
 def examine_sign_in(settings: Settings) -> Iterator[HealthFinding]:

@@ -211,11 +211,14 @@ def class_points(submissions: Sequence[Submission]) -> dict[str, Evidence]:
     large_enough = {
         key: evidences for key, evidences in runs.items() if len(evidences) >= CLASS_LEAST
     }
-    return {key: _median_run(evidences) for key, evidences in large_enough.items()}
+    return {key: _median_run(key, evidences) for key, evidences in large_enough.items()}
 
 
-def _median_run(runs: Sequence[Evidence]) -> Evidence:
-    """Medians and quartiles of the points that most runs have; without any student's words."""
+def _median_run(key: str, runs: Sequence[Evidence]) -> Evidence:
+    """Medians and quartiles of the points that most runs have; without any student's words.
+
+    Its title is the experiment's key: the course's own title is the panel's to add.
+    """
     values: dict[tuple[float, str, str], list[float]] = {}
     for point in (point for run in runs for point in run.points):
         values.setdefault((point.x, point.label, point.series), []).append(point.value)
@@ -228,7 +231,7 @@ def _median_run(runs: Sequence[Evidence]) -> Evidence:
     first = runs[0]
     return Evidence(
         first.experiment,
-        first.title,
+        key,
         first.unit,
         origin,
         first.tier,

@@ -23,6 +23,7 @@ from miglab_pool.leases import views as pool_views
 from miglab_pool.leases.requests import Tickets, expire_overdue
 from miglab_pool.leases.transactions import Leases
 from miglab_pool.ledger.ledger import Ledger
+from miglab_pool.ledger.room import NEEDED_BYTES, keep_room
 from miglab_pool.queue import estimate, gather, offers
 from miglab_pool.queue import order as queue
 from miglab_pool.reservations import transactions as reservations
@@ -40,7 +41,8 @@ from miglab_pool.state.people import People
 from miglab_pool.state.store import Store, Wellness
 from miglab_pool.state.view import PoolView
 from miglab_pool.usage.report import Facts, read_facts
-from miglab_pool.worker import inspect_gpu, jobs, proof, reconcile
+from miglab_pool.worker import disks, inspect_gpu, jobs, proof, reconcile
+from miglab_pool.worker.disks import DiskUse, read_disks
 from miglab_pool.worker.holders import HostHolders
 from miglab_pool.worker.inspect_gpu import Condition, Finding
 from miglab_pool.worker.jobs import Job, JobKind
@@ -53,6 +55,10 @@ log = logging.getLogger(__name__)
 
 class Pool:
     """All of the pool's subjects over one store.
+
+    Attributes:
+        disk_folders: where the lab writes, by what it writes there.
+        disks: the file systems of these, as `watch_disks` found them last.
 
     Args:
         settings: the site's limits.
@@ -86,6 +92,8 @@ class Pool:
         self.roster = ClassRoster(self.store)
         self.people = People(self.store)
         self.people.on_rename.append(self.roster.rename)
+        self.disk_folders = {disks.LEDGER: ledger.path.parent}
+        self.disks: tuple[DiskUse, ...] = ()
 
     @property
     def version(self) -> int:
@@ -248,6 +256,23 @@ class Pool:
         """The second step, per GPU: compare it with the ledger, unless a job is under way on it."""
         with self.worker.alone_on(gpu) as is_alone:
             return inspect_gpu.inspect(self.worker, gpu) if is_alone else []
+
+    def watch_disks(self) -> None:
+        """Read how full the lab's disks are; while the ledger's is full, nothing new begins.
+
+        Reading may hang, and holds no lock.
+        """
+        self.disks = tuple(read_disks(self.disk_folders))
+        (ledger_disk,) = (disk for disk in self.disks if disks.LEDGER in disk.holds)
+        store = self.store
+        with store.lock:
+            is_full = ledger_disk.is_full(was_full=bool(store.disk_full))
+            if is_full is not bool(store.disk_full):
+                store.disk_full = disks.FULL if is_full else ""
+                log.warning("%s: %s", ledger_disk.words, store.disk_full or "there is room again")
+                store.changed()
+            if ledger_disk.free_bytes >= NEEDED_BYTES:
+                keep_room(store.ledger, store.now())
 
     def estimate(self) -> None:
         """Estimate anew how long the tickets in the queue will wait; slow, and without the lock.

@@ -48,6 +48,7 @@ REASONS = {
     "breaks-reservation": "it takes slices from a reservation; `--anyway` does it even so",
     "reservation-clash": "with what is reserved at the same time it does not fit",
     "unknown-reservation": "no such reservation",
+    "too-many-reservations": "a person has made as many for the course as one may",
     "bad-layout": "a layout cannot be read, or no such GPU can be cut so",
     "not-shared": "the course asks for no reports of progress",
     "notice-unread": "the student has not read the notice about progress",

@@ -181,6 +181,13 @@ class Pool(Section):
         "gets a new lease there, and leases there that are no longer guaranteed are warned and "
         "end. It must be longer than `reclaim.warning_s`, or the class finds its slices late.",
     )
+    reservations_each: int = Field(
+        60,
+        ge=1,
+        le=1000,
+        description="How many reservations that are not over one person may have made for a "
+        "course; a further one is refused. A weekly reservation counts once.",
+    )
     # A ticket that nobody attends keeps its position for so long: more than twice `report_s` and
     # more than 40, so that one lost question, of a start or of JupyterLab, costs no position.
     attend_grace_s: Annotated[Seconds, NOT_A_SETTING] = 120

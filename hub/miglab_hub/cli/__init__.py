@@ -42,6 +42,7 @@ COMMANDS = {
     "roster": "miglab_hub.cli.roster",
     "backup": OWN_APP,
     "restore": OWN_APP,
+    "ledger": "miglab_hub.cli.ledger",
     "forget": OWN_APP,
 }
 """Each command, and the module whose ``app`` it is."""

@@ -136,6 +136,24 @@ def restore(
     print(f"restored {saved}, and {len(homes)} homes that were missing")
 
 
+class LedgerAct(StrEnum):
+    """What can be said of the ledger where a start has refused it."""
+
+    BEGIN = "begin"
+    ACCEPT = "accept"
+
+
+@app.command()
+def ledger(
+    folder: Folder,
+    act: Annotated[
+        LedgerAct, typer.Argument(help="Begin with a new one, or accept the one that is there.")
+    ],
+) -> None:
+    """Stop the lab, begin with a new ledger or accept the one that is there, and start it."""
+    print(production(folder).settle_ledger(act))
+
+
 @dataclass(frozen=True)
 class Production:
     """A lab that runs from a folder.
@@ -265,6 +283,18 @@ class Production:
             self._start()
         return sorted(file.stem for file in missing)
 
+    def settle_ledger(self, act: LedgerAct) -> str:
+        """Run `miglab ledger` while the lab stands still, and start it; returns what was done.
+
+        Raises:
+            StartError: it could not be done, and the lab is stopped; or the lab does not start.
+        """
+        self._prepare_image()
+        self.stop()
+        report = self._run_on_data(self.folder, "ledger", act.value)
+        self._start()
+        return report
+
     # Steps of these.
 
     def _prepare_image(self) -> bool:
@@ -289,13 +319,13 @@ class Production:
     def _restore_data(self, saved: Path, *options: str) -> None:
         self._run_on_data(saved, "restore", "/backup/lab.tar", *options)
 
-    def _run_on_data(self, place: Path, *arguments: str) -> None:
+    def _run_on_data(self, place: Path, *arguments: str) -> str:
         """Run `miglab` on the lab's volumes, which compose makes if they are not there."""
         self._compose("up", "--no-start", "--no-recreate")
         mounts = {f"{self.project}_state": "", f"{self.project}_proxy": "/proxy"}
         volumes = [w for name, at in mounts.items() for w in ("-v", f"{name}:/srv/miglab{at}")]
         mounted = (*volumes, *self._settings_mount, "-v", f"{place}:/backup")
-        _docker(*_run_options("miglab"), *mounted, self.image_in_use, *arguments)
+        return _docker(*_run_options("miglab"), *mounted, self.image_in_use, *arguments)
 
     @property
     def _settings_mount(self) -> tuple[str, str]:

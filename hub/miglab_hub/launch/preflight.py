@@ -15,6 +15,7 @@ from docker.errors import DockerException, ImageNotFound  # noqa: TID251 -- as a
 
 import docker  # noqa: TID251 -- the launcher asks before it starts anything
 from miglab_hub import lab_secrets
+from miglab_hub.backup import check_restore_ended
 from miglab_hub.checkout import make_notebooks
 from miglab_hub.errors import StartError
 from miglab_hub.plugins import plugin
@@ -29,7 +30,8 @@ from miglab_hub.settings.lab_toml import (
 from miglab_hub.sign_in import check_identity, check_installed
 from miglab_pool.gpu.geometry import Geometry
 from miglab_pool.gpu.shapes import ShapeError, resolve
-from miglab_pool.ledger.tables import LedgerError, check_file
+from miglab_pool.ledger.own_file import check_own
+from miglab_pool.ledger.tables import LedgerError
 from miglab_pool.state.lock import PoolLock
 from miglab_spawner.containers.host_config import DEFAULT as LIMITS_OF_ALL_OTHERS
 from miglab_spawner.containers.networks import (
@@ -131,13 +133,15 @@ def check_state(settings: Settings) -> None:
 
 
 def check_ledger(settings: Settings) -> None:
-    """Check that the ledger, if there is one, can be used.
+    """Check that the ledger, if there is one, is this lab's and can be used.
 
     Raises:
-        StartError: it is damaged, too new, or locked.
+        StartError: a restore was interrupted; or the ledger is missing, empty, another lab's,
+            damaged, too new, or locked.
     """
+    check_restore_ended(settings)
     try:
-        check_file(settings.ledger)
+        check_own(settings.ledger)
     except (LedgerError, OSError) as error:
         raise StartError(str(error)) from error
 

@@ -21,7 +21,7 @@ from fastapi import FastAPI
 
 from miglab_api.leases import LeaseState, LeaseView, WarningKind
 from miglab_hub import lab_secrets
-from miglab_hub.backup import backup_name, make_backup
+from miglab_hub.backup import backup_name, check_restore_ended, make_backup
 from miglab_hub.doctor import examine_host, examine_lab_toml
 from miglab_hub.mig_rights import examine_mig_rights
 from miglab_hub.service.gpus import make_simulated, read_boot_id
@@ -35,6 +35,7 @@ from miglab_hub.service.process import (
     serve_apps,
 )
 from miglab_hub.settings.lab_toml import Settings
+from miglab_hub.watched_folders import watched_folders
 from miglab_pool.gpu.readings import GpuError
 from miglab_pool.gpu.watched import WatchedDriver, open_watched
 from miglab_pool.http.access.auth import SignIn
@@ -46,13 +47,14 @@ from miglab_pool.http.metrics import Metrics
 from miglab_pool.http.pool_runner import PoolRunner, Times
 from miglab_pool.http.student_app import student_app
 from miglab_pool.ledger.ledger import Ledger
+from miglab_pool.ledger.own_file import check_own, make_new
 from miglab_pool.ledger.tables import VERSION, LedgerError, check_file
 from miglab_pool.pool import Pool
 from miglab_pool.reclaim.activity import SignalBoard
 from miglab_pool.reclaim.policy import TIME_IS_UP
 from miglab_pool.reclaim.round import Reclaimer
 from miglab_pool.reclaim.server_stopper import ServerEnder
-from miglab_pool.state.lock import GPU_LOCKS, lock_gpus
+from miglab_pool.state.lock import GPU_LOCKS, LedgerLock, lock_gpus
 from miglab_pool.worker.holders import HostHolders
 
 log = logging.getLogger("miglab_hub.service")  # also where it is run as a program
@@ -135,6 +137,7 @@ def assemble(settings: Settings) -> ServiceParts:
     engine = settings.docker_url if settings.servers.spawner == "docker" else ""
     holders = HostHolders(engine, settings.lab_id)
     pool = Pool(settings, ledger, driver, holders, steady=time.monotonic)
+    pool.disk_folders = watched_folders(settings)
     access = make_access(settings)
     hub = hub_client(access)
     shapes = {shape for course in settings.courses.values() for shape in course.shapes}
@@ -202,10 +205,20 @@ def _open(settings: Settings) -> tuple[WatchedDriver, Ledger, ExitStack]:
         opened.callback(driver.close)
         driver.check(GPUS_OPEN_S)
         _report_rights(driver)
-        _keep_backup(settings)
-        ledger = Ledger(settings.ledger)
-        opened.callback(ledger.close)
+        ledger = _open_ledger(settings, opened)
         return driver, ledger, opened.pop_all()
+
+
+def _open_ledger(settings: Settings, opened: ExitStack) -> Ledger:
+    """This lab's ledger, locked before anything is written to it; a lab that begins gets one."""
+    check_restore_ended(settings)
+    if check_own(settings.ledger) is None:
+        make_new(settings.ledger)
+    opened.enter_context(LedgerLock(settings.ledger))
+    _keep_backup(settings)
+    ledger = Ledger(settings.ledger)
+    opened.callback(ledger.close)
+    return ledger
 
 
 def _report_rights(driver: WatchedDriver) -> None:
@@ -219,8 +232,7 @@ def _report_rights(driver: WatchedDriver) -> None:
 
 def _keep_backup(settings: Settings) -> None:
     """Make a backup before an upgrade changes the ledger."""
-    version = check_file(settings.ledger)
-    if version is None or version == VERSION:
+    if check_file(settings.ledger) == VERSION:
         return
     settings.backups.mkdir(mode=0o700, exist_ok=True)
     file = settings.backups / backup_name(settings, f"before-{VERSION}")

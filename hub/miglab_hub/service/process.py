@@ -6,6 +6,7 @@ A service reaches the hub by its own secrets.
 import argparse
 import asyncio
 import logging
+import os
 import socket
 import sys
 import time
@@ -46,6 +47,7 @@ EXPECTED = (StartError, AlreadyRunning, PortInUseError, OSError)
 MANAGEMENT_KEY = "addresses.pool_bind or lab.port"
 STUDENT_KEY = "addresses.student_bind or lab.port"
 HUB_TIMEOUT_S = 30.0
+PRIVATE = 0o077  # the umask: ledger, backups and logs are the lab's own, whoever starts it
 
 
 class RepeatFilter(logging.Filter):
@@ -106,11 +108,14 @@ def foreground(
         handlers=[handler],
     )
     logging.getLogger("httpx").setLevel(logging.WARNING)
+    umask_before = os.umask(PRIVATE)
     try:
         run(load(options.config))
     except errors as error:
         print(f"{program}: {error}", file=sys.stderr)
         return 2
+    finally:
+        os.umask(umask_before)
     return 0
 
 

@@ -171,7 +171,7 @@ def plot_of(experiment: Experiment, evidence: Evidence, beside: Sequence[Evidenc
     answer = experiment.answer(evidence.points, is_whole=bool(evidence.ended))
     predicted = evidence.prediction.number if evidence.prediction else None
     return Plot(
-        title=f"{experiment.key}: {evidence.title if evidence.replayed_from else experiment.title}",
+        title=f"{experiment.key}: {_title_of(experiment, evidence)}",
         x_label=experiment.x_label,
         y_label=experiment.y_label,
         series=series,
@@ -255,6 +255,12 @@ def _categories(experiment: Experiment, series: tuple[Series, ...]) -> tuple[str
     return tuple(dict.fromkeys(mark.label for mark in marks)) or tuple(
         step.label for step in experiment.steps
     )
+
+
+def _title_of(experiment: Experiment, evidence: Evidence) -> str:
+    """The course's title, but for a recording, which may be of an older experiment."""
+    is_recorded = evidence.replayed_from and not evidence.replayed_from.startswith("the class")
+    return evidence.title if is_recorded else experiment.title
 
 
 def _origin_of(evidence: Evidence) -> str:

@@ -139,6 +139,8 @@ class ServiceHealth(WireModel):
         is_other_engine: whether another Docker engine answers than the one that has the leases'
             containers, so that none of them is known to be gone.
         silent_servers: how many students' servers have not reported for `reclaim.stale_s`.
+        is_disk_full: whether nothing is granted because the ledger's disk is full.
+        disks_low: what lies on a disk that is at least 95 % full: ledger, logs, homes.
         failing: the service's own loops whose last round failed.
     """
 
@@ -151,6 +153,8 @@ class ServiceHealth(WireModel):
     left_alone: int = 0
     is_other_engine: bool = False
     silent_servers: int = 0
+    is_disk_full: bool = False
+    disks_low: tuple[str, ...] = ()
     failing: tuple[str, ...]
 
 
@@ -169,7 +173,7 @@ def service_health(runner: PoolRunner, snapshot: PoolSnapshot) -> ServiceHealth:
     has_other_engine = any(finding.kind == "engine" for finding in runner.findings)
     return ServiceHealth(
         ok=not (troubled or runner.is_stuck or runner.failing or runner.unknown_to_hub)
-        and not has_other_engine
+        and not (has_other_engine or runner.is_disk_full)
         and runner.is_reconciled,
         gpus=len(snapshot.gpus),
         gpus_troubled=troubled,
@@ -181,6 +185,8 @@ def service_health(runner: PoolRunner, snapshot: PoolSnapshot) -> ServiceHealth:
         ),
         is_other_engine=has_other_engine,
         silent_servers=runner.silent_servers,
+        is_disk_full=runner.is_disk_full,
+        disks_low=tuple(name for disk in runner.disks if disk.is_low for name in disk.holds),
         failing=runner.failing,
     )
 

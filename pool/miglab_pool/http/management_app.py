@@ -200,6 +200,8 @@ async def metrics(request: Request) -> Response:
     leases = await runner.look(lambda pool: pool.leases.brief())
     runner.metrics.gpu_call_s.set(runner.gpu_call_s)
     runner.metrics.silent_servers.set(runner.silent_servers)
+    runner.metrics.disk_full.set(runner.is_disk_full)
+    runner.metrics.watched_disks(runner.disks)
     wellness = await runner.decide(lambda pool: pool.wellness())
     healths = {gpu: gpu_wellness.health for gpu, gpu_wellness in wellness.items()}
     text = runner.metrics.render(await runner.snapshot(), leases, healths)

@@ -20,6 +20,7 @@ from miglab_pool.gpu.xids import XidScope
 from miglab_pool.http.errors import REASONS as SERVICE_REASONS
 from miglab_pool.ledger.rows import GPU_LOST, GPU_OK, GPU_UNFIT, GPU_UNKNOWN
 from miglab_pool.refused import REASONS as POOL_REASONS
+from miglab_pool.worker.disks import DiskUse
 from miglab_pool.worker.inspect_gpu import Finding
 
 GPU_STATES = (GPU_OK, GPU_UNFIT, GPU_UNKNOWN, GPU_LOST)
@@ -105,6 +106,14 @@ class Metrics:
             "servers_silent",
             "Students' servers with a GPU that have not reported for reclaim.stale_s.",
         )
+        self.disk_full = self._gauge(
+            "disk_full", "1 while nothing is granted because the ledger's disk is full, else 0."
+        )
+        self._disk_used = self._gauge(
+            "disk_used_ratio",
+            "How full a disk is, 0 to 1: of ledger, logs, homes.",
+            "holds",
+        )
         self.refusals = self._counter("refusals", "Refused requests.", "reason")
         self.failed_rounds = self._counter(
             "failed_rounds",
@@ -149,6 +158,12 @@ class Metrics:
     def driver_call(self, kind: str, profile: str, took_s: float) -> None:
         """Count how long the driver took; ``kind`` is ``create`` or ``destroy``."""
         self._driver_s[kind].labels(profile).observe(took_s)
+
+    def watched_disks(self, disks: Iterable[DiskUse]) -> None:
+        """Take over how full the lab's disks are."""
+        known = [disk for disk in disks if not disk.problem]
+        used: dict[Labels, float] = {(n,): disk.used_pct for disk in known for n in disk.holds}
+        _set_samples(self._disk_used, used, 0.01)
 
     def reconciled(self, findings: Sequence[Finding]) -> None:
         """Count the findings of a round of reconcile."""

@@ -24,6 +24,7 @@ from miglab_pool import settings
 from miglab_pool.http.metrics import Metrics
 from miglab_pool.pool import Pool
 from miglab_pool.reclaim.round import Reclaimer
+from miglab_pool.worker.disks import DiskUse
 from miglab_pool.worker.inspect_gpu import Finding, read_versions
 from miglab_pool.worker.jobs import Job, JobKind
 from miglab_pool.worker.reconcile import probe_missing_holders
@@ -35,7 +36,7 @@ HOLDER_JOBS = frozenset({JobKind.PROBE})
 MOST_GPU_THREADS = 256  # a GPU takes one while a job runs on it or it is read
 ESTIMATE_REST = 10  # times the time of an estimate, so that it costs at most a tenth of a core
 GPU_JOBS = frozenset(JobKind) - HOLDER_JOBS
-THREADS = ("holders", "estimates", "report", "look", "decide")
+THREADS = ("holders", "disks", "estimates", "report", "look", "decide")
 """Each kind of work has a thread of its own, on which it is done one after another."""
 LONGEST_POLL_S = 30.0  # a request that waits for a change is answered by then
 
@@ -52,6 +53,7 @@ class Times:
         sample_s: between two readings of the slices' memory and processes.
         estimate_s: between two estimates of the waits; more if one takes long.
         reclaim_s: between two rounds of the reclaimer.
+        disks_s: between two looks at how full the disks are.
         retention_s: between two deletions of rows that are too old.
         start_s: how long the service waits, when it starts, for all GPUs to be compared.
         stop_s: how long the service, when it ends, waits for a GPU call under way.
@@ -64,6 +66,7 @@ class Times:
     sample_s: float = 5.0
     estimate_s: float = 3.0
     reclaim_s: float = _RECLAIM.every_s
+    disks_s: float = 5.0
     retention_s: float = 60.0
     start_s: float = 5.0
     stop_s: float = 10.0
@@ -228,6 +231,16 @@ class PoolRunner:
         return self.reclaimer.silent_servers if self.reclaimer else 0
 
     @property
+    def disks(self) -> tuple[DiskUse, ...]:
+        """The file systems that the lab writes to, as they were a moment ago."""
+        return self._pool.disks
+
+    @property
+    def is_disk_full(self) -> bool:
+        """Whether nothing is granted because the ledger's disk is full."""
+        return bool(self._pool.store.disk_full)
+
+    @property
     def is_stuck(self) -> bool:
         """Whether a driver call hangs; its GPU takes no lease."""
         return self._pool.worker.driver.is_hung
@@ -257,6 +270,7 @@ class PoolRunner:
         else:
             log.warning("not every GPU has answered: the service starts without waiting for it")
             self._tasks.append(asyncio.create_task(self._finish(first)))
+        await self._guard("disks", self._watch_disks)
         await self.decide(lambda pool: pool.turn())
         gpus = self._pool.worker.driver.uuids
         self._to_sample = itertools.cycle(gpus)
@@ -268,6 +282,7 @@ class PoolRunner:
             every(times.holders_s, "holders", self._ask_after_holders),
             every(times.reconcile_s, "reconcile", self._reconcile),
             every(times.sample_s / max(1, len(gpus)), "sample", self._sample_next),
+            every(times.disks_s, "disks", self._watch_disks),
             every(times.estimate_s, "estimate", self._estimate),
             every(60.0, "last hour", self._record_people),
             every(times.retention_s, "retention", lambda: self.decide(lambda p: p.delete_old())),
@@ -364,6 +379,9 @@ class PoolRunner:
         started_s = perf_counter()
         await self._run_on("estimates", lambda pool: pool.estimate())
         await asyncio.sleep(ESTIMATE_REST * (perf_counter() - started_s))
+
+    async def _watch_disks(self) -> None:
+        await self._run_on("disks", lambda pool: pool.watch_disks())
 
     async def _record_people(self) -> None:
         people = (await self.snapshot()).people

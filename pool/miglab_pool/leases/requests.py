@@ -18,6 +18,7 @@ from miglab_api.wording import duration, lab_in_words
 from miglab_pool.leases import grant as grants
 from miglab_pool.leases import views as pool_views
 from miglab_pool.leases.transactions import full_view
+from miglab_pool.leases.waste import count_waste, with_waste
 from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.ledger.rows import LeaseRow, TicketRow
 from miglab_pool.queue import offers
@@ -243,6 +244,8 @@ def _request_ticket(store: Store, tx: Transaction, request: TicketRequest) -> Ti
     if may_stay and ticket is not None and _asks_for_same(ticket, request, shape):
         return confirm_waiting(store, tx, ticket), None
     refusal = refusal or offers.refusal_for_user(view, request, shape, ticket)
+    if refusal is not None and store.disk_full:
+        raise refusal  # unwritten: what room there is belongs to leases that end
     if refusal is None and ticket is not None:
         message = "You asked for another shape, so this request left the queue."
         end_ticket(store, tx, ticket, TicketState.CANCELLED, "replaced", message, ticket.user)
@@ -382,6 +385,7 @@ def end_ticket(
     """End a ticket that was not taken, or put it aside, and the lease granted to it."""
     tx.on_commit.append(lambda: store.unserved(state.value, reason))
     lease = store.state.leases.get(ticket.lease or 0)
+    ticket = with_waste(store, tx, ticket, reason, actor)
     ticket = replace(ticket, state=state, reason=reason, message=message)
     if state is TicketState.ASIDE:
         ticket = replace(ticket, lease=None, offered_at=None, next_at=None, since=tx.at)
@@ -458,6 +462,7 @@ def expire_overdue(store: Store, tx: Transaction) -> None:
         if lease.taken_at is None or lease.state != LeaseState.GRANTED:
             continue
         if tx.at >= max(lease.taken_at, store.started_at) + limit_s:
+            count_waste(store, tx, lease.ticket, "never-attached", "pool")
             end_unused_grant(store, tx, lease, LeaseState.EXPIRED, "pool", "never-attached")
 
 

@@ -24,6 +24,7 @@ from miglab_api.wording import duration
 from miglab_pool.leases import views as pool_views
 from miglab_pool.leases.rules import longest_guarantee_s
 from miglab_pool.leases.views import ActivitySpan, LeaseCase, remaining_slice_hours_s
+from miglab_pool.leases.waste import count_waste
 from miglab_pool.ledger import tables
 from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.ledger.rows import LeaseRow, PauseKind, SliceRow
@@ -110,7 +111,9 @@ class Leases(Subject):
 
         ``idle_s`` says for how long each lease has been idle.
         """
-        return leases_to_end(self.store.current, idle_s)
+        with self.store.lock:  # a published view does not know who has attended since
+            view = self.store.view()
+        return leases_to_end(view, idle_s)
 
     @locked
     def close_for_maintenance(self, reason: str, actor: str) -> None:
@@ -454,6 +457,7 @@ def release_lease(
 ) -> LeaseRow:
     """Release a lease in a transaction; ``action``: what a person did, see `Transaction.put`."""
     if lease.state == LeaseState.GRANTED:
+        count_waste(store, tx, lease.ticket, "cancelled", actor)
         lease = end_unused_grant(
             store, tx, lease, LeaseState.RELEASED, actor, reason or "released", action
         )

@@ -38,6 +38,7 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.pool import StaticPool
 
 from miglab_pool.ledger import tables
+from miglab_pool.ledger.own_file import make_new
 from miglab_pool.ledger.rows import (
     LIVE_TICKETS,
     ROWS,
@@ -58,6 +59,7 @@ EXIT_STATUS = 70  # of sysexits.h: an internal error
 DISK_REFUSALS = ("disk is full", "disk I/O error", "readonly database")  # SQLite's own words
 REASON_MAX = 500  # characters of a reason that a transition keeps
 CAUSES_BY_HAND = ("person:", "service:", "server:")
+WASTES_KEPT = 2  # of each user; so many in a day and their tickets end nobody's lease
 
 
 class State:
@@ -69,6 +71,8 @@ class State:
         changed: the tables that have changed; whoever copies them clears it.
         ended: the leases that have ended, by id; whoever counts them clears it.
         writes: grows with every row that is stored.
+        wasted: by user, when slices last went to waste, at most `WASTES_KEPT` times, since a server
+            of theirs has last attached to a lease.
     """
 
     def __init__(self) -> None:
@@ -83,6 +87,7 @@ class State:
         self.changed: set[str] = {f"{row.kind}s" for row in ROWS}
         self.ended: dict[int, LeaseRow] = {}
         self.writes = 0
+        self.wasted: dict[str, tuple[float, ...]] = {}
         self.paused = ""
         self.pause_kind: PauseKind | None = None
 
@@ -96,6 +101,7 @@ class State:
         live_rows = self.of_kind(row.kind)
         self.changed.add(f"{row.kind}s")
         self.writes += 1
+        self._note_waste(live_rows.get(row.key), row)
         if row.is_live:
             live_rows[row.key] = row
         else:
@@ -106,6 +112,17 @@ class State:
             self._touch_lease(row)
         elif isinstance(row, GpuRow):
             self.touched.add(row.uuid)
+
+    def _note_waste(self, before: Row | None, row: Row) -> None:
+        if isinstance(row, LeaseRow):
+            was_attached = isinstance(before, LeaseRow) and before.attached_at is not None
+            if row.attached_at is not None and not was_attached:
+                self.wasted.pop(row.user, None)
+        elif isinstance(row, TicketRow):
+            count = before.wasted if isinstance(before, TicketRow) else 0
+            if row.wasted_at is not None and row.wasted > count:
+                times = (*self.wasted.get(row.user, ()), row.wasted_at)
+                self.wasted[row.user] = times[-WASTES_KEPT:]
 
     def _store_on_gpu(self, row: SliceRow) -> None:
         self.touched.add(row.gpu)
@@ -329,6 +346,7 @@ class Ledger:
     Raises:
         LedgerBusy: another program holds it.
         LedgerDamaged: it is corrupt or something else; it is left as it is.
+        LedgerEmpty: nothing is in it; it is left as it is.
         LedgerTooNew: a newer miglab wrote it; it is left as it is.
     """
 
@@ -336,7 +354,9 @@ class Ledger:
         self.path = path
         self._end_process = end
         version = check_file(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if version is None:
+            make_new(path)
+            version = VERSION
         self._engine = create_engine(
             URL.create("sqlite", database=str(path)),
             poolclass=StaticPool,
@@ -504,7 +524,27 @@ class Ledger:
         (pause,) = self.read(select(tables.pool_state.c.paused, tables.pool_state.c.pause_kind))
         state.paused = pause["paused"]
         state.pause_kind = PauseKind(pause["pause_kind"]) if pause["pause_kind"] else None
+        state.wasted = self._load_wasted()
         return state
+
+    def _load_wasted(self) -> dict[str, tuple[float, ...]]:
+        tickets, leases = tables.tickets.c, tables.leases.c
+        attached = (
+            select(leases.user, func.max(leases.attached_at).label("last"))
+            .group_by(leases.user)
+            .subquery()
+        )
+        query = (
+            select(tickets.user, tickets.wasted, tickets.wasted_at)
+            .outerjoin(attached, attached.c.user == tickets.user)
+            .where(tickets.wasted > 0, tickets.wasted_at > func.coalesce(attached.c.last, 0.0))
+            .order_by(tickets.wasted_at)
+        )
+        wasted: dict[str, tuple[float, ...]] = {}
+        for row in self.read(query):
+            times = (*wasted.get(row["user"], ()), *[row["wasted_at"]] * row["wasted"])
+            wasted[row["user"]] = times[-WASTES_KEPT:]
+        return wasted
 
     def _last_id(self, kind: str) -> int:
         query = select(func.max(tables.TABLES[kind].c.id).label("last"))

@@ -179,6 +179,8 @@ class TicketRow(_NumberedRow):
         purpose: a `Purpose`.
         since: when its student last said that they wait, it was granted, or it stepped aside;
             None for when it was made.
+        wasted: how often slices went unused that were granted to it or being made free for it.
+        wasted_at: when that was last.
     """
 
     kind = "ticket"
@@ -199,6 +201,8 @@ class TicketRow(_NumberedRow):
     next_at: float | None = None
     purpose: str = Purpose.SERVER
     since: float | None = None
+    wasted: int = 0
+    wasted_at: float | None = None
 
     @property
     def period_at(self) -> float:

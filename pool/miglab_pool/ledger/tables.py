@@ -36,9 +36,20 @@ from sqlalchemy.schema import CreateColumn
 
 from miglab_pool.ledger.rows import ROWS, Row
 
-VERSION = "0017"  # of the tables: grows with each change of a column
+VERSION = "0018"  # of the tables: grows with each change of a column
 OLDEST = "0012"  # that can be brought up to date
+DISK_ERRORS = {
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_READONLY,
+}
 BUSY_S = 1.0  # how long another program may hold the file while it is opened
+TO_BEGIN_OR_RESTORE = (
+    "Nothing was changed. Put a backup in place (`miglab restore FILE`), or begin with a new "
+    "ledger (`miglab ledger begin`), to which servers that still run are strangers: their slices "
+    "show as foreign until an admin adopts them."
+)
 TYPES = {str: String, int: Integer, float: Float, bool: Boolean}
 
 metadata = MetaData(naming_convention={"ix": "%(table_name)s_%(column_0_name)s"})
@@ -148,6 +159,18 @@ class LedgerDamaged(LedgerError):
     """The file is not a ledger, or SQLite finds it corrupt."""
 
 
+class LedgerEmpty(LedgerError):
+    """The file is there, and nothing is in it."""
+
+
+class LedgerMissing(LedgerError):
+    """The lab has had a ledger, and its file is not there."""
+
+
+class LedgerForeign(LedgerError):
+    """The file is a ledger, and nothing shows that it is this lab's."""
+
+
 class LedgerBusy(LedgerError):
     """Another program holds the file."""
 
@@ -160,16 +183,15 @@ class LedgerTooOld(LedgerError):
     """A miglab of before the first release has written this ledger."""
 
 
-def migrate(connection: Connection, path: Path, version: str | None) -> None:
+def migrate(connection: Connection, path: Path, version: str) -> None:
     """Bring a ledger up to `VERSION`, after a copy was put beside it.
 
     Args:
         connection: to the file, open.
         path: the file.
-        version: of what is there; None for an empty one.
+        version: of what is there.
     """
-    if version is not None:
-        _keep_copy(path, version)
+    _keep_copy(path, version)
     with connection.begin():
         upgrade(connection)
 
@@ -228,17 +250,15 @@ def _keep_copy(path: Path, version: str) -> None:
 
 
 def check_file(path: Path) -> str | None:
-    """Return the version of a ledger's file; None if there is no file, or nothing in it.
+    """Return the version of a ledger's file; None if there is no file.  Changes nothing.
 
     Raises:
-        LedgerError: it cannot be used: damaged, too new, or locked by another program.
+        LedgerError: it cannot be used: empty, damaged, too new, or locked by another program.
     """
-    if not path.exists() or path.stat().st_size == 0:
+    if not path.exists():
         return None
     try:
         version = _read_version(path)
-        if version is None:
-            return None
         if version <= VERSION:
             _check_free(path)
     except sqlite3.DatabaseError as error:
@@ -246,6 +266,12 @@ def check_file(path: Path) -> str | None:
             raise LedgerBusy(
                 f"The ledger {path} is locked by another program. End that one (a backup, an "
                 "sqlite3 shell, another service), then start again. Nothing was changed."
+            ) from error
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF in DISK_ERRORS:
+            raise LedgerUnwritable(
+                f"The ledger {path} cannot be opened for writing ({error}). Nothing was changed, "
+                "and running servers go on. Make room on its disk, or repair the disk or the "
+                "rights to it; then start again."
             ) from error
         raise LedgerDamaged(_damage_message(path, str(error))) from error
     if version < OLDEST:
@@ -263,14 +289,17 @@ def check_file(path: Path) -> str | None:
     return version
 
 
-def _read_version(path: Path) -> str | None:
+def _read_version(path: Path) -> str:
     connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=BUSY_S)
     try:
         verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         if verdict != "ok":
             raise sqlite3.DatabaseError(verdict)
         if connection.execute("SELECT 1 FROM sqlite_master").fetchone() is None:
-            return None  # its first start ended before it had made the tables
+            raise LedgerEmpty(
+                f"The ledger {path} is empty, and a lab that has started once has more in it: who "
+                f"holds which slice is lost. {TO_BEGIN_OR_RESTORE}"
+            )
         row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
         if row is None:
             raise sqlite3.DatabaseError("it has no version")

@@ -4,11 +4,11 @@ A ticket waits for a lease if one of its slices could lie where the lease's slic
 everything else that is leased.  The first in the queue also waits for it if its hold lies there,
 and a class if its reservation has a slot there; the class counts as one.
 
-A need is the first ticket in the queue's order that nothing free serves, or a slot that is reserved
-now.  For a need, the fewest open leases end that make room: of equally few those that are idle
-longest, then those that are open longest.  Leases that end anyway or are warned for a need already
-cost nothing.  So no further holder is warned until the need is met, and a holder whose lease is no
-longer chosen keeps it.
+A need is the first ticket in the queue's order that nothing free serves and whose student is there
+(`waste` says more), or a slot that is reserved now.  For a need, the fewest open leases end that
+make room: of equally few those that are idle longest, then those that are open longest.  Leases
+that end anyway or are warned for a need already cost nothing.  So no further holder is warned until
+the need is met, and a holder whose lease is no longer chosen keeps it.
 """
 
 from collections import Counter, defaultdict
@@ -20,8 +20,9 @@ from miglab_api.leases import LeaseState, WarningKind
 from miglab_api.wording import clock_time
 from miglab_pool.gpu.geometry import occupied_mask
 from miglab_pool.gpu.shapes import profiles_of
-from miglab_pool.ledger.rows import FULL, LeaseRow, ReservationRow, SliceRow
+from miglab_pool.ledger.rows import FULL, LeaseRow, ReservationRow, SliceRow, TicketRow
 from miglab_pool.queue import order as queue
+from miglab_pool.queue.waste import may_end_leases
 from miglab_pool.reservations import slots
 from miglab_pool.state.placement import ReservedPlaces, course_gpus_first, place, places_by_gpu
 from miglab_pool.state.view import GpuSnapshot, PoolView, cached_on_instance
@@ -77,19 +78,38 @@ def slice_needs(view: PoolView) -> list[SliceNeed]:
     if view.paused:
         return []
     needs = _whole_gpu_needs(view)
+    ticket = next((row for row in _tickets_without_room(view) if may_end_leases(view, row)), None)
+    if ticket is None:
+        return needs
+    reason = f"The first in the queue needs room for {ticket.shape}, and nothing else is free."
+    return [*needs, SliceNeed(ticket.course, profiles_of(ticket.shape), reason)]
+
+
+def _tickets_without_room(view: PoolView) -> Iterator[TicketRow]:
+    """Yield the tickets that no free slices serve, in queue order."""
     has_slot = slots.claimants_with_slot(view)
     gpus = slots.open_gpus(view)
-    for ticket in queue.servable_tickets(view):
-        shape = view.tickets[ticket.id].shape
+    for waiting in queue.servable_tickets(view):
+        ticket = view.tickets[waiting.id]
         is_free = (
             bool(slots.free_whole_gpus(view, ticket.course))
-            if shape == FULL
-            else place(ticket.profiles, course_gpus_first(gpus, ticket.course)) is not None
+            if ticket.shape == FULL
+            else place(waiting.profiles, course_gpus_first(gpus, ticket.course)) is not None
         )
         if ticket.id not in has_slot and not is_free:
-            reason = f"The first in the queue needs room for {shape}, and nothing else is free."
-            return [*needs, SliceNeed(ticket.course, profiles_of(shape), reason)]
-    return needs
+            yield ticket
+
+
+def is_made_room_for(view: PoolView, ticket: TicketRow) -> bool:
+    """Return whether slices are granted to a ticket, or an open lease is ending for it."""
+    if ticket.lease is not None:
+        return True
+    is_ending = any(
+        lease.state == LeaseState.RELEASING and lease.warn_kind == WarningKind.NEEDED
+        for lease in view.leases.values()
+    )
+    first = next(_tickets_without_room(view), None) if is_ending else None
+    return first is not None and first.id == ticket.id  # there or not by now
 
 
 def _whole_gpu_needs(view: PoolView) -> list[SliceNeed]:

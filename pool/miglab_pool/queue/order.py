@@ -20,6 +20,8 @@ from miglab_pool.leases import rules as lease_rules
 from miglab_pool.leases.rules import Limit, Quotas, SliceClaim, offer_s
 from miglab_pool.ledger.rows import FULL, TicketRow
 from miglab_pool.queue.rules import FairShareUsage, Grant, LeaseUse, WaitingTicket, queue_order
+from miglab_pool.queue.waste import WHY as WHY_WASTED
+from miglab_pool.queue.waste import wastes
 from miglab_pool.reservations import guarantees, slots
 from miglab_pool.settings import PoolSettings
 from miglab_pool.state.placement import (
@@ -163,7 +165,8 @@ def servable_tickets(view: PoolView) -> tuple[WaitingTicket, ...]:
     """Return the waiting tickets that may be granted now, in queue order.
 
     A server whose last lease is not over waits for its end, so it never holds two leases.  The
-    tickets of a course that holds all its quota wait until it holds less.
+    tickets of a course that holds all its quota wait until it holds less.  Those of a student who
+    wastes what is made free go last.
     """
     busy_servers, tickets = view.held_servers, view.tickets
     free = [
@@ -171,6 +174,8 @@ def servable_tickets(view: PoolView) -> tuple[WaitingTicket, ...]:
         for ticket in ordered_queue(view)
         if (ticket.user, tickets[ticket.id].server) not in busy_servers
     ]
+    if view.wasted:
+        free.sort(key=lambda ticket: wastes(view, ticket.user))
     return tuple(within_quotas(view, free))
 
 
@@ -238,6 +243,8 @@ def wait_reason(view: PoolView, row: TicketRow) -> str:
         return "Your slices are being made."
     if (row.user, row.server) in view.held_servers:
         return "Your previous server still holds its slices. The new one starts once it ends."
+    if wastes(view, row.user):
+        return WHY_WASTED
     reason = quota_wait_reason(view, row) or _reservation_wait_reason(view, row)
     if reason or row.next_at is None:
         return reason or _drain_wait_reason(view)

@@ -14,7 +14,7 @@ from miglab_pool.reservations.feasible import (
     is_usable,
     start_times,
 )
-from miglab_pool.reservations.rules import reservations_in_force_at, schedule_of
+from miglab_pool.reservations.rules import ReservationInForce, schedule_of
 from miglab_pool.reservations.slots import (
     MINUTE_S,
     count_held_up,
@@ -25,7 +25,7 @@ from miglab_pool.schedule import (
     Occurrence,
     occurrences,
 )
-from miglab_pool.state.view import GpuSnapshot, PoolView
+from miglab_pool.state.view import GpuSnapshot, PoolView, cached_on_instance
 
 HOUR_S = 3600.0
 
@@ -45,15 +45,16 @@ class Certainty:
     message: str = ""
 
 
-def outlook(view: PoolView, row: ReservationRow, time: Occurrence, zone: str = "") -> Certainty:
+@cached_on_instance
+def outlook(view: PoolView, row: ReservationRow, time: Occurrence, zone: str) -> Certainty:
     """Return how much of a reservation, made or about to be, is certain at one of its times.
 
-    The message gives times in the time zone ``zone``; empty: in that of the reservation.
+    The message gives times in the time zone ``zone``.
     """
     is_saved = view.reservations.get(row.id) == row
-    other_rows = (other for other in view.reservations.values() if other.id != row.id)
-    rows = None if is_saved else (*other_rows, row)
     begins = max(view.at, time.starts_at)
+    near_rows = () if is_saved else view.reservations.between(begins, time.ends_at)
+    rows = None if is_saved else (*(other for other in near_rows if other.id != row.id), row)
     starts = [begins, *start_times(view, begins, time.ends_at)]
 
     def least_count(since: float) -> int:
@@ -65,9 +66,9 @@ def outlook(view: PoolView, row: ReservationRow, time: Occurrence, zone: str = "
         return _certainty_of_all(view, row, time)
     ends = (at for at in guaranteed_ends(view) if begins < at < time.ends_at)
     all_from = next((at for at in ends if least_count(at) == row.count), None)
-    message = f"{certain} of {row.count} at {clock_time(begins, zone or row.tz)}"
+    message = f"{certain} of {row.count} at {clock_time(begins, zone)}"
     if all_from is not None:
-        since = clock_time(all_from, zone or row.tz)
+        since = clock_time(all_from, zone)
         return Certainty(certain, all_from, f"{message}, all from {since}.")
     lost = [_describe_unusable(gpu) for gpu in view.gpus.values() if not is_usable(gpu)]
     return Certainty(certain, None, f"{message}: {'; '.join(lost)}." if lost else f"{message}.")
@@ -98,12 +99,12 @@ def _describe_unusable(gpu: GpuSnapshot) -> str:
 
 
 def week_outlooks(
-    view: PoolView, since: float, until: float, zone: str = ""
+    view: PoolView, since: float, until: float, zone: str
 ) -> dict[tuple[int, float], str]:
     """Return the messages of the times that are not fully certain, by number and start."""
     outlooks = {
         (row.id, time.starts_at): outlook(view, row, time, zone).message
-        for row in view.reservations.values()
+        for row in view.reservations.between(max(since, view.at), until)
         for time in occurrences(schedule_of(row), max(since, view.at), until)
     }
     return {key: message for key, message in outlooks.items() if message}
@@ -119,18 +120,20 @@ def reservable_by_hour(
     """
     windows = view.settings.maintenance_windows
     closed = [closed_time for rule in windows for closed_time in occurrences(rule, since, until)]
-    counts: dict[frozenset[int], int] = {}
+    all_times = [
+        ReservationInForce(row, time, False, True, row.count)
+        for row in view.reservations.between(since, until)
+        for time in occurrences(schedule_of(row), since, until)
+    ]
 
     def count_at(moment: float) -> int:
-        reservations = reservations_in_force_at(view.reservations.values(), moment, 0.0)
-        key = frozenset(reservation.row.id for reservation in reservations)
-        if key not in counts:
-            counts[key] = count_room_beside(view, course, shape, reservations)
-        return counts[key]
+        reservations = [r for r in all_times if r.time.starts_at <= moment < r.time.ends_at]
+        return count_room_beside(view, course, shape, reservations)
 
+    starts = sorted({reservation.time.starts_at for reservation in all_times})
     hours = (since + n * HOUR_S for n in range(round((until - since) / HOUR_S)))
     return {
-        at: min(map(count_at, (at, *start_times(view, at, at + HOUR_S))))
+        at: min(map(count_at, (at, *(start for start in starts if at < start < at + HOUR_S))))
         for at in hours
         if at + HOUR_S > view.at
         and not any(Occurrence(at, at + HOUR_S).overlaps(closed_time) for closed_time in closed)

@@ -64,6 +64,20 @@ def gpus_unknown_refusal() -> Refused:
     return Refused("gpus-unknown", "No GPU has answered yet. Try again in a minute.", 503)
 
 
+def count_refusal(view: PoolView, row: ReservationRow) -> Refused | None:
+    """Return why a person may not make one more reservation for a course; None if they may."""
+    limit = view.settings.pool.reservations_each
+    owner = (row.course, row.made_by)
+    count = sum((other.course, other.made_by) == owner for other in view.reservations.values())
+    if count < limit:
+        return None
+    return Refused(
+        "too-many-reservations",
+        f"You have {count} reservations for {row.course} that are not over, the most that one "
+        "person may have. Cancel some, or reserve weekly times in place of single ones.",
+    )
+
+
 def check_times(request: ReservationRequest, at: float) -> None:
     """Refuse times that contradict each other or do not exist."""
     reason = schedule_problem(
@@ -124,7 +138,6 @@ def check_room(view: PoolView, row: ReservationRow) -> None:
     Raises:
         Refused: ``impossible-reservation``, or ``reservation-clash`` with the others and the time.
     """
-    other_rows = [other for other in view.reservations.values() if other.id != row.id]
     first_start = _next_start(view, row)
     alone = reservations_in_force_at([row], first_start, 0.0)
     most_leases = feasible_if_empty(view, alone).counts[row.id]
@@ -139,6 +152,8 @@ def check_room(view: PoolView, row: ReservationRow) -> None:
     checked: set[frozenset[int]] = set()
     for own_time in occurrences(schedule_of(row), view.at, first_start + YEAR_S):
         for moment in (own_time.starts_at, *start_times(view, *own_time)):
+            near_rows = view.reservations.between(moment, moment)
+            other_rows = (other for other in near_rows if other.id != row.id)
             reservations = reservations_in_force_at([*other_rows, row], moment, 0.0)
             rows = sorted((reservation.row for reservation in reservations), key=lambda r: r.id)
             numbers = frozenset(reserved.id for reserved in rows)

@@ -72,6 +72,11 @@ class Feasible:
             for _, slot in self.slots
         )
 
+    def for_rows(self, rows: Sequence[ReservationRow]) -> "Feasible":
+        """Return the same of these reservations, which it numbers from 0 in their order."""
+        counts = {rows[number].id: count for number, count in self.counts.items()}
+        return Feasible(counts, tuple((rows[number].id, slot) for number, slot in self.slots))
+
 
 @cached_on_instance
 def feasible(
@@ -97,14 +102,70 @@ def feasible(
     reservations = reservations_at(view, moment, extra, rows)
     if not reservations:
         return Feasible()
+    rows_by_age, claims = _as_claims(reservations)
+    begins = min(moment, _all_clear_at(view))
+    return _place_claims(view, begins, extra, gpus, claims).for_rows(rows_by_age)
+
+
+class _Claim(NamedTuple):
+    """A reservation in force as far as its place depends on it.
+
+    Attributes:
+        age: its rank by age among those in force, from 0.
+    """
+
+    age: int
+    course: str
+    shape: str
+    size: int
+    undrawn: int
+
+
+def _as_claims(
+    reservations: Sequence[ReservationInForce],
+) -> tuple[list[ReservationRow], tuple[_Claim, ...]]:
+    """Return the rows of reservations, the oldest first, and what they claim, in their order.
+
+    Of two moments at which as much is claimed of the same, one answer serves both.
+    """
+    rows = sorted((reservation.row for reservation in reservations), key=lambda row: row.id)
+    ages = {row.id: age for age, row in enumerate(rows)}
+    claims = (
+        _Claim(ages[r.row.id], r.row.course, r.row.shape, r.row.count, r.undrawn)
+        for r in reservations
+    )
+    return rows, tuple(claims)
+
+
+def _in_force(claim: _Claim) -> ReservationInForce:
+    row = ReservationRow(
+        claim.age, claim.course, claim.shape, claim.size, 0, "", "", "", "", "", 0.0, "", 0.0, ""
+    )
+    return ReservationInForce(row, Occurrence(0.0, 0.0), False, True, claim.undrawn)
+
+
+@cached_on_instance
+def _all_clear_at(view: PoolView) -> float:
+    """Return from when on no lease is guaranteed any more: later moments are all alike."""
+    return max([view.at, *guaranteed_ends(view)])
+
+
+@cached_on_instance
+def _place_claims(
+    view: PoolView,
+    moment: float,
+    extra: Guarantee | None,
+    gpus: tuple[GpuSnapshot, ...] | None,
+    claims: tuple[_Claim, ...],
+) -> Feasible:
     clear_s = view.settings.pool.clear_s
     all_gpus = tuple(view.gpus.values()) if gpus is None else gpus
     partitioned = [
         _with_lease(_candidate(gpu, moment, clear_s), extra) for gpu in all_gpus if gpu.geometry
     ]
-    needs_whole = any(reservation.row.shape == FULL for reservation in reservations)
+    needs_whole = any(claim.shape == FULL for claim in claims)
     whole_counts = _count_whole_gpus(all_gpus, moment, clear_s, extra) if needs_whole else {}
-    return choose_slots(reservations, partitioned, whole_counts)
+    return choose_slots([*map(_in_force, claims)], partitioned, whole_counts)
 
 
 def count_room_beside(
@@ -124,10 +185,16 @@ def count_room_beside(
 
 def feasible_if_empty(view: PoolView, reservations: Sequence[ReservationInForce]) -> Feasible:
     """Place reservations on the GPUs as if these were empty and all of them usable."""
+    rows, claims = _as_claims(reservations)
+    return _place_claims_if_empty(view, claims).for_rows(rows)
+
+
+@cached_on_instance
+def _place_claims_if_empty(view: PoolView, claims: tuple[_Claim, ...]) -> Feasible:
     gpus = [gpu for gpu in view.gpus.values() if gpu.hardware]
     whole_counts = Counter(gpu.course for gpu in gpus if gpu.is_whole)
     partitioned = [_empty_gpu(gpu) for gpu in gpus if gpu.is_partitionable]
-    return choose_slots(reservations, partitioned, whole_counts)
+    return choose_slots([*map(_in_force, claims)], partitioned, whole_counts)
 
 
 @cached_on_instance
@@ -144,7 +211,7 @@ def reservations_at(
     rows: Iterable[ReservationRow] | None = None,
 ) -> list[ReservationInForce]:
     """Return the reservations that take place at a moment, less what is drawn from them by then."""
-    rows = view.reservations.values() if rows is None else rows
+    rows = view.reservations.between(moment, moment) if rows is None else rows
     in_force = rules.reservations_in_force_at(rows, moment, 0.0)
     # After its grace period, what was not taken up is free for all.
     reservations = [r for r in in_force if view.at < reserved_until(r.row, r.time)]
@@ -263,7 +330,7 @@ def start_times(view: PoolView, since: float, until: float) -> list[float]:
     return sorted(
         {
             time.starts_at
-            for row in view.reservations.values()
+            for row in view.reservations.between(since, until)
             for time in occurrences(schedule_of(row), since, until)
             if since <= time.starts_at < until
         }

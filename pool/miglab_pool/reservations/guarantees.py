@@ -156,7 +156,7 @@ NO_KEY: Key = ("", "")  # of a lease that draws on no reservation
 
 def claimable_key(view: PoolView, user: str, key: Key) -> Key:
     """Return the key whose reservations a new lease would draw on; `NO_KEY` if it draws on none."""
-    is_reserved = any((row.course, row.shape) == key for row in view.reservations.values())
+    is_reserved = key in view.reservations.keys_reserved
     return key if is_reserved and user not in holders(view, key) else NO_KEY
 
 

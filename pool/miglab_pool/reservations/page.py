@@ -225,12 +225,13 @@ async def page(request: Request, principal: Principal) -> str:
         request.query_params.get(key, "") for key in ("monday", "zone", "seats")
     )
     runner: PoolRunner = request.app.state.runner
-    reservations = await runner.look(lambda pool: pool.reservations.all())
-    visible = [visible_reservation(reservation, principal) for reservation in reservations]
-    zone = zone if is_zone(zone) else usual_zone(visible)
+    zones = await runner.look(lambda pool: [row.tz for row in pool.view.reservations.values()])
+    zone = zone if is_zone(zone) else usual_zone(zones)
     now = time.time()
     monday = monday_of(_date(day, now, zone))
     times = week_bounds(monday, zone)
+    reservations = await runner.look(lambda pool: pool.reservations.between(*times))
+    visible = [visible_reservation(reservation, principal) for reservation in reservations]
     outlooks = await runner.look(lambda pool: certainty.week_outlooks(pool.view, *times, zone))
     offers = await _offers(request, principal, runner)
     reservable: Mapping[float, int] = {}
@@ -246,6 +247,7 @@ async def page(request: Request, principal: Principal) -> str:
         "reservations",
         week=shown_week,
         found=visible,
+        elsewhere=len(zones) - len(visible),
         titles=request.app.state.course_titles,
         may_change={
             reservation.id
@@ -261,7 +263,7 @@ async def page(request: Request, principal: Principal) -> str:
         number=shown_week.monday.isocalendar().week,
         before=shown_week.monday - dt.timedelta(days=7),
         after=shown_week.monday + dt.timedelta(days=7),
-        zones=sorted({zone, "UTC", *(reservation.tz for reservation in visible)}),
+        zones=sorted({zone, "UTC", *zones}),
         day_names=DAY_NAMES,
         weekday_keys=WEEKDAYS,
         state_words=STATE_WORDS,
@@ -285,13 +287,9 @@ def _reservable_shapes(offers: Iterable[CourseOffers]) -> list[tuple[CourseOffer
     return [(course, shape) for course in offers for shape in course.shapes if shape.slices]
 
 
-def usual_zone(reservations: Sequence[ReservationView]) -> str:
+def usual_zone(zones: Sequence[str]) -> str:
     """Return the time zone that most reservations are made in."""
-    return (
-        Counter(reservation.tz for reservation in reservations).most_common(1)[0][0]
-        if reservations
-        else "UTC"
-    )
+    return Counter(zones).most_common(1)[0][0] if zones else "UTC"
 
 
 def describe_times(reservation: ReservationView) -> str:
@@ -323,10 +321,8 @@ async def reservation_details(
     request: Request, principal: Viewer, runner: Runner, target: str, zone: str = ""
 ) -> Response:
     """Return one reservation, with its next time and the forms that change and cancel it."""
-    reservations = await runner.look(lambda pool: pool.reservations.all())
-    reservation = next(
-        (reservation for reservation in reservations if str(reservation.id) == target), None
-    )
+    number = int(target) if target.isdecimal() else 0
+    reservation = await runner.look(lambda pool: pool.reservations.find(number))
     if reservation is None:
         raise DeniedError(404, "no-such-page", OUT_OF_DATE)
     may = principal.may(Right.RESERVE, reservation.course)

@@ -49,7 +49,8 @@ def reservations_in_force(view: PoolView) -> list[ReservationInForce]:
     """Return the reservations that have slots reserved or take place now, by start."""
     if not view.reservations:
         return []
-    rows, lead_s = view.reservations.values(), view.settings.pool.reserve_lead_s
+    lead_s = view.settings.pool.reserve_lead_s
+    rows = view.reservations.between(view.at, view.at + lead_s)
     ahead = rules.reservations_in_force_at(rows, view.at, lead_s)
     return rules.subtract_drawn(ahead, rules.count_drawing(view.leases.values())) if ahead else []
 

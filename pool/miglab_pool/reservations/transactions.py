@@ -18,6 +18,7 @@ from miglab_pool.reservations.checks import (
     check_open,
     check_room,
     check_times,
+    count_refusal,
     resolve_shape,
 )
 from miglab_pool.reservations.guarantees import extension_limit
@@ -36,6 +37,18 @@ class Reservations(Subject):
         view = self.store.current
         views = [reservation_view(view, row) for row in view.reservations.values()]
         return sorted(views, key=lambda reservation: (reservation.starts_at or 0.0, reservation.id))
+
+    def between(self, since: float, until: float) -> list[ReservationView]:
+        """Return the reservations that take place between two moments, the next first."""
+        view = self.store.current
+        views = [reservation_view(view, row) for row in view.reservations.between(since, until)]
+        return sorted(views, key=lambda reservation: (reservation.starts_at or 0.0, reservation.id))
+
+    def find(self, number: int) -> ReservationView | None:
+        """Return a reservation that is planned or in force; None if there is none."""
+        view = self.store.current
+        row = view.reservations.get(number)
+        return None if row is None else reservation_view(view, row)
 
     @locked
     def preview(self, request: ReservationRequest, number: int = 0) -> ReservationView:
@@ -64,6 +77,7 @@ class Reservations(Subject):
         with self.store.write(durable=True) as tx:
             row = _new_row(self.store.ledger.new_id("reservation"), tx.at, request, actor)
             row, refusal = _check_request(self.store.view(tx.at), row, request)
+            refusal = refusal or count_refusal(self.store.view(tx.at), row)
             if refusal is not None:
                 row = replace(
                     row,
@@ -166,8 +180,12 @@ def _new_row(
 
 def record_phases(store: Store, tx: Transaction) -> None:
     """Record in the ledger each reservation's phase by the clock; a change wakes those who wait."""
-    for row in list(store.state.reservations.values()):
-        state, occurrence = phase(row, tx.at, store.settings.pool.reserve_lead_s)
+    lead_s, reservations = store.settings.pool.reserve_lead_s, store.view(tx.at).reservations
+    near_rows = reservations.between(tx.at, tx.at + lead_s)
+    rows = {row.id: row for row in (*near_rows, *reservations.in_progress)}
+    rows |= {row.id: row for row in reservations.over_by(tx.at)}
+    for row in rows.values():
+        state, occurrence = phase(row, tx.at, lead_s)
         if state != row.state:
             tx.put(replace(row, state=state), reason=_describe_phase(row, state, occurrence))
 
@@ -204,7 +222,7 @@ def reservation_view(view: PoolView, row: ReservationRow) -> ReservationView:
     state, occurrence = phase(row, at, lead_s) if row.is_live else (row.state, None)
     in_force = (r for r in reservations_in_force(view) if r.row.id == row.id)
     drawn_count = next((row.count - r.undrawn for r in in_force), 0)
-    expected = outlook(view, row, occurrence) if occurrence else Certainty(row.count)
+    expected = outlook(view, row, occurrence, row.tz) if occurrence else Certainty(row.count)
     return ReservationView.of(
         row,
         weekdays=schedule.weekday_names(row.weekdays),

@@ -31,18 +31,14 @@ class FileLock:
     advice: ClassVar[str] = "Stop that one first, or give this lab a state_dir of its own."
 
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
         self._fd = self._open(path)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            number = os.read(self._fd, 32).decode("ascii", "replace").strip() or "unknown"
+            refusal = self._refusal(path)
             os.close(self._fd)
-            raise AlreadyRunning(
-                f"{self.holder} (process {number}) already holds {path}. {self.advice}"
-            ) from None
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
+            raise AlreadyRunning(refusal) from None
+        self._write_holder()
 
     def release(self) -> None:
         """Let go; calling it twice is fine."""
@@ -61,7 +57,16 @@ class FileLock:
     ) -> None:
         self.release()
 
+    def _refusal(self, path: Path) -> str:
+        number = os.read(self._fd, 32).decode("ascii", "replace").strip() or "unknown"
+        return f"{self.holder} (process {number}) already holds {path}. {self.advice}"
+
+    def _write_holder(self) -> None:
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
+
     def _open(self, path: Path) -> int:
+        path.parent.mkdir(parents=True, exist_ok=True)
         try:  # where anybody may make files, the kernel lets nobody "make" what is another's
             return os.open(path, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -73,6 +78,29 @@ class FileLock:
 
 class PoolLock(FileLock):
     """Keeps a second pool service off a state folder."""
+
+
+class LedgerLock(FileLock):
+    """Keeps a second pool service off a ledger by whatever path it comes: a link, another mount.
+
+    SQLite's own locks are of another kind and do not meet this one, but they end when their process
+    closes the file by any descriptor: release this lock after the ledger has been closed.
+
+    Args:
+        path: the ledger, which is there; nothing is written to it.
+    """
+
+    def _refusal(self, path: Path) -> str:
+        return (
+            f"{self.holder} already uses the ledger {path}, perhaps by another path: a hard or "
+            f"symbolic link, or another mount. {self.advice}"
+        )
+
+    def _write_holder(self) -> None:
+        """The file is the ledger itself."""
+
+    def _open(self, path: Path) -> int:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
 
 class LabLock(FileLock):

@@ -35,10 +35,11 @@ from miglab_pool.queue.rules import (
 from miglab_pool.refused import Refused
 from miglab_pool.settings import PoolSettings
 from miglab_pool.state.proof import UNDER_PROOF
+from miglab_pool.state.reservation_times import ReservationTimes
 from miglab_pool.state.view import GpuSnapshot, PoolView, placed_on, profile_on
 
 CLOCK_S = 60.0  # by which a moment may be before the one at which the ledger was read
-TABLES = ("slices", "tickets", "leases", "reservations", "messages")
+TABLES = ("slices", "tickets", "leases", "messages")
 NEVER = float("-inf")
 SECOND_S = 1.0
 
@@ -225,6 +226,7 @@ class Store:
         self.estimates = WaitEstimates()
         self.suspects: set[int] = set()  # leases whose holders may well be gone: ask at once
         self.abandoned: frozenset[int] = frozenset()  # releasing, and their servers not the hub's
+        self.disk_full = ""  # why nothing is granted while the ledger's disk is full
         self.under_proof: frozenset[str] = frozenset()  # GPUs that are lent to `miglab prove`
         self.wellness: dict[str, Wellness] = {}  # by GPU, as it said last
         self.versions = Versions()
@@ -237,6 +239,7 @@ class Store:
         self.placement_backoffs = defaultdict[str, Backoff](lambda: Backoff(*pauses_s))
         self._facts: dict[str, GpuSnapshot] = {}
         self._tables: dict[str, Mapping[int, Any]] = {}
+        self._reservations = ReservationTimes(ledger.state.reservations)
         self._stale: set[str] = set(ledger.state.gpus)
         self._is_writing = False
         self._view_version: tuple[int, int] | None = None
@@ -323,6 +326,8 @@ class Store:
         for name in TABLES:
             if name in state.changed or name not in self._tables:
                 self._tables[name] = dict(getattr(state, name))
+        if "reservations" in state.changed:
+            self._reservations = ReservationTimes(state.reservations)
         state.changed.clear()
         self._refresh_snapshots()
         return PoolView(
@@ -332,10 +337,12 @@ class Store:
             ledger=self.ledger.identity,
             simulated=self.simulated,
             started_at=self.started_at,
-            paused=state.paused,
+            paused=state.paused or self.disk_full,
             facts=self._facts,
             usage=self.uses.totals(at),
             estimates=self.estimates,
+            wasted=dict(state.wasted),
+            reservations=self._reservations,
             **self._tables,
         )
 

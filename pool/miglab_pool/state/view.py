@@ -37,13 +37,13 @@ from miglab_pool.ledger.rows import (
     GpuRow,
     LeaseRow,
     MessageRow,
-    ReservationRow,
     SliceRow,
     TicketRow,
 )
 from miglab_pool.queue.rules import UsageTotals, WaitEstimates
 from miglab_pool.settings import PoolSettings
 from miglab_pool.state.placement import WITHIN_SECONDS, Choice, GpuOccupancy
+from miglab_pool.state.reservation_times import ReservationTimes
 
 Frozen = TypeVar("Frozen")
 P = ParamSpec("P")
@@ -318,6 +318,7 @@ class PoolView:
             those that live.
         usage: what was used lately.
         estimates: of the waits, to be shown; no grant depends on them.
+        wasted: by user, when slices last went to waste that were made free for them.
     """
 
     version: int
@@ -331,10 +332,11 @@ class PoolView:
     slices: Mapping[int, SliceRow]
     tickets: Mapping[int, TicketRow]
     leases: Mapping[int, LeaseRow]
-    reservations: Mapping[int, ReservationRow]
+    reservations: ReservationTimes
     messages: Mapping[int, MessageRow]
     usage: UsageTotals
     estimates: WaitEstimates
+    wasted: Mapping[str, tuple[float, ...]]
 
     # -- GPUs ---------------------------------------------------------------------------------
 

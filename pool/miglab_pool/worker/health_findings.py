@@ -18,6 +18,7 @@ GPU_IS_MISSING = (
     "compare gpus.uuids in lab.toml with `nvidia-smi -L`; if the card is no longer on the bus "
     "(lspci), reboot the host, then restart the pool, which costs no lease"
 )
+RESUMES_ITSELF = "make room on the lab's disk (see its finding); grants then resume by themselves"
 COMES_BACK = "it takes new leases again by itself within a minute of that"
 
 
@@ -138,7 +139,8 @@ def pool_findings(
     yield from _service_findings(health)
     yield fine("pool", f"{len(snapshot.gpus)} GPUs, {len(snapshot.waiting)} waiting")
     if snapshot.paused:
-        yield wrong("pool", f"paused: {snapshot.paused}", "miglab pool resume")
+        do = RESUMES_ITSELF if health.get("is_disk_full") else "miglab pool resume"
+        yield wrong("pool", f"paused: {snapshot.paused}", do)
     for contradiction in contradictions:
         remedy = "pause the pool, keep a copy of the ledger, and report this"
         yield wrong("invariant", contradiction, remedy)

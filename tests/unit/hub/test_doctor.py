@@ -195,7 +195,7 @@ def test_an_open_secret_is_found(settings: Settings) -> None:
 
 
 def test_a_full_disk_is_found(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Too little space is a finding."""
+    """Too little room is a finding."""
     monkeypatch.setattr(diagnosis, "LEAST_FREE_GIB", 1e9)
     (finding,) = examine_disk(settings)
     assert finding.level is Level.WRONG

@@ -235,6 +235,8 @@ def test_what_others_measured_is_shown_beside_ones_own_after_a_prediction(tmp_pa
     panel = Panel(EXPERIMENTS["MX-5"], tmp_path / "evidence")
     panel._repr_mimebundle_()
     widgets = panel._widgets
+    of_class = replace(recorded, title="<b>Mine</b>", replayed_from="the class, median of 9")
+    assert plot_of(panel.experiment, of_class).title == f"MX-5: {panel.experiment.title}"
     assert [layer.description for layer in widgets.layers] == [
         "Show recorded run",
         "Show the class",

@@ -115,6 +115,18 @@ def test_a_claim_is_held_against_the_data_and_not_against_the_verdict_in_the_fil
     assert row.verdict == "supported" or look_at
 
 
+def test_no_student_gives_the_classs_experiment_its_title():
+    """A title is text of a zip: the first one's was shown to the whole class as the course's."""
+    titles = ("<b>The course is cancelled</b>" * 50, "hello from bob", "hello from cy")
+    zips = [
+        Submission(f"s{n}", f"{n}.zip", {"MX-2": replace(honest_evidence(n), title=title)})
+        for n, title in enumerate(titles)
+    ]
+    (medians,) = grading.class_points(zips).values()
+    assert medians.title == "MX-2"
+    assert not any(title in json.dumps(to_data(medians)) for title in titles)
+
+
 def packed_again(folder, names):
     """A zip of the same parts under other names, beside what a packer adds."""
     parts = {names(name): text for name, text in handed_in("ann", honest_evidence(0)).items()}

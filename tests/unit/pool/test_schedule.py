@@ -13,6 +13,7 @@ from miglab_api.reservations import WEEKDAYS
 from miglab_pool.schedule import (
     DAY_S,
     Schedule,
+    is_zone,
     local_day,
     next_occurrence,
     occurrence,
@@ -146,3 +147,10 @@ def test_next_is_the_first_of_all(rule: Schedule, days: int) -> None:
         assert following == every[0]
     elif following is not None:
         assert following.starts_at > at + 420 * DAY_S
+
+
+@pytest.mark.parametrize("name", ["localtime", "Factory", "Mars/Olympus", "", "posixrules"])
+def test_a_zone_that_means_another_on_each_machine_is_none(name: str) -> None:
+    """A lab's times are those of the place that it names, wherever its files are read."""
+    assert not is_zone(name)
+    assert is_zone("Europe/Berlin") and is_zone("UTC")

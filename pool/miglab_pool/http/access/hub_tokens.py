@@ -2,7 +2,9 @@
 
 The hub answers one request at a time, so thousands of invented tokens would delay the servers that
 report.  So the hub is asked about the same unknown token once a minute, and about a limited number
-of them for each address.  A token that the hub once knew is not limited.
+of them for each address.  A token that the hub once knew is not limited.  A failed guess costs the
+address that made it: while guessers together send too many, addresses that have failed within the
+minute are refused, and every other one is heard.
 """
 
 import logging
@@ -183,8 +185,12 @@ class HubTokens:
 
     def _count_guess(self, address: str) -> None:
         """Count a token that may be invented; refuse it if there were too many."""
-        is_ahead = self._guesses[address] >= GUESSES_OF_AN_ADDRESS and not self._is_shared(address)
-        if is_ahead or self._guesses[""] >= GUESSES_IN_ALL:
+        failures, all_failures = self._guesses[address], self._guesses[""]
+        if self._is_shared(address):  # nobody knows whose failures these are
+            is_ahead = failures >= GUESSES_IN_ALL
+        else:
+            is_ahead = failures >= (1 if all_failures >= GUESSES_IN_ALL else GUESSES_OF_AN_ADDRESS)
+        if is_ahead:
             raise DeniedError(
                 429, "too-often", "Too many unknown tokens came from here. Wait a minute."
             )

@@ -279,7 +279,16 @@ def _frame(request: Request, principal: Principal | None, place_key: str) -> dic
         "is_admin": principal is not None and principal.admin,
         "lab_title": request.app.state.title,
         "notices": request.app.state.notices,
+        "warnings": _warnings(request, principal),
         "xsrf": principal.xsrf if principal else "",
         "places": [place for place in places if principal and principal.has(place.right)],
         "here": place_key,
     }
+
+
+def _warnings(request: Request, principal: Principal | None) -> list[str]:
+    """What staff have to see to soon, on every page; a service without a pool watches no disk."""
+    if principal is None or not principal.is_staff:
+        return []
+    disks = getattr(request.app.state.runner, "disks", ())
+    return [f"The {disk.words}. Ask the operator to make room." for disk in disks if disk.is_low]

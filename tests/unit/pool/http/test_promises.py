@@ -227,7 +227,7 @@ def test_the_calendar_says_it(lab: PromisedLab) -> None:
     """Each date of a weekly one by itself: this week some are missing, next week none."""
     lab.fill(7)
     reservation = lab.reserve(10, "1g.5gb", NINE, weekdays=("tue",))
-    outlooks = week_outlooks(lab.world.pool.view, NINE - DAY_S, NINE + 8 * DAY_S)
+    outlooks = week_outlooks(lab.world.pool.view, NINE - DAY_S, NINE + 8 * DAY_S, "UTC")
     assert outlooks == {(reservation["id"], NINE): "7 of 10 at 09:00 UTC."}
 
 

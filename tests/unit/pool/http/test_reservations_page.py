@@ -37,6 +37,16 @@ async def test_a_student_sees_what_is_reserved_and_can_do_nothing(
     assert "<form" not in details and "resit" not in details
 
 
+async def test_a_week_lists_its_own_reservations(client: httpx.AsyncClient) -> None:
+    """A page costs what its week holds; how many there are in other weeks is said."""
+    weeks = {
+        day: (await client.get(f"/reservations?monday={day}", headers=as_("staff-token"))).text
+        for day in ("2026-05-04", "2026-06-03")
+    }
+    assert ["data-reservation=" in page for page in weeks.values()] == [False, True]
+    assert ["1 more in other weeks" in page for page in weeks.values()] == [True, False]
+
+
 async def test_only_the_courses_instructors_change_it(client: httpx.AsyncClient) -> None:
     """An instructor of another course sees it, without the forms.
 

@@ -360,6 +360,7 @@ async def test_health_names_nobody(
         "ok": True, "gpus": 1, "gpus_troubled": 0, "is_stuck": False,
         "is_reconciled": True, "failing": [], "unknown_to_hub": 0, "left_alone": 0,
         "is_other_engine": False, "silent_servers": 0,
+        "is_disk_full": False, "disks_low": [],
     }  # fmt: skip
 
     async def ask_health() -> object:

@@ -20,8 +20,16 @@ from tests.unit.pool.conftest import World
 from miglab_api.tickets import TicketState
 from miglab_pool.ledger import tables
 from miglab_pool.ledger.ledger import EXIT_STATUS, Ledger, LedgerMismatch
+from miglab_pool.ledger.own_file import check_own
 from miglab_pool.ledger.rows import ROWS, LeaseRow, SliceRow, TicketRow
-from miglab_pool.ledger.tables import VERSION, LedgerBusy, LedgerDamaged, LedgerTooNew, LedgerTooOld
+from miglab_pool.ledger.tables import (
+    VERSION,
+    LedgerBusy,
+    LedgerDamaged,
+    LedgerEmpty,
+    LedgerTooNew,
+    LedgerTooOld,
+)
 from miglab_pool.schedule import DAY_S
 from miglab_pool.staff.log import delete_old
 from miglab_pool.state.lock import AlreadyRunning, PoolLock
@@ -44,7 +52,7 @@ def ledger(path: Path) -> Iterator[Ledger]:
     new_ledger.close()
 
 
-SCHEMA = {"0017": "ca1a7b9bc453f9ad"}
+SCHEMA = {"0018": "97ac2b77abe536c0"}
 """The digest of today's tables, by their version."""
 
 
@@ -92,7 +100,7 @@ def test_reopen(path: Path, user: str) -> None:
 
 
 def test_a_first_start_that_was_interrupted(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file is there and has no tables yet: the next start makes them."""
+    """No ledger is there yet, so the next start makes it, and is not refused for what was noted."""
 
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
@@ -101,8 +109,14 @@ def test_a_first_start_that_was_interrupted(path: Path, monkeypatch: pytest.Monk
         broken.setattr(tables, "upgrade", interrupted)
         with pytest.raises(KeyboardInterrupt):
             Ledger(path)
-    assert path.stat().st_size > 0
+    assert not path.exists()
+    with monkeypatch.context() as broken:
+        broken.setattr(Path, "replace", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            Ledger(path)
+    assert check_own(path) is None
     Ledger(path).close()
+    assert check_own(path) == VERSION
 
 
 def test_corrupt(path: Path) -> None:
@@ -141,10 +155,24 @@ def of_version(number: str) -> Callable[[Path], None]:
         (lambda path: path.write_bytes(b"this is no database, " * 50), LedgerDamaged, "move"),
         (lambda path: path.write_bytes(b"\x00" * 4096), LedgerDamaged, "move the file aside"),
         (lambda path: sql(path, "CREATE TABLE notes (text)"), LedgerDamaged, "move"),
+        (Path.touch, LedgerEmpty, "miglab restore FILE"),
+        (
+            lambda path: sql(path, "CREATE TABLE t (x)", "DROP TABLE t"),
+            LedgerEmpty,
+            "miglab ledger begin",
+        ),
         (of_version("0011"), LedgerTooOld, "Start commit 3500e72"),
         (of_version("9999"), LedgerTooNew, "9999"),
     ],
-    ids=["no database", "zeros", "another program's", "before 3500e72", "a newer miglab's"],
+    ids=[
+        "no database",
+        "zeros",
+        "another program's",
+        "0 bytes",
+        "no tables",
+        "before 3500e72",
+        "a newer miglab's",
+    ],
 )
 def test_what_is_not_opened(
     path: Path, make: Callable[[Path], None], error: type[Exception], message: str

@@ -38,7 +38,10 @@ MAINTENANCE = (parse_window("mon-sun 14:00-14:05", "UTC"),)
 
 
 class ReclaimWorld(World):
-    """A lab whose reclaimer looks every 15 s, and servers that report as often unless silent."""
+    """A lab whose reclaimer looks every 15 s, and servers that report as often unless silent.
+
+    Whoever waits asks as often how their ticket stands, but those whose tickets are ``absent``.
+    """
 
     def __init__(
         self,
@@ -52,6 +55,7 @@ class ReclaimWorld(World):
         self.reclaims: list[str] = []
         self.busy: set[int] = set()
         self.silent: set[int] = set()
+        self.absent: set[int] = set()
         self.worked_at: dict[int, float] = {}
         self.looked_at: dict[int, float] = {}
         self.unsaved = 0
@@ -82,6 +86,8 @@ class ReclaimWorld(World):
             for case in self.pool.leases.cases():
                 if case.lease.id not in self.silent:
                     self.report(case.lease.id)
+            for ticket in self.ledger.state.tickets.keys() - self.absent:
+                self.pool.tickets.attend(ticket)
             self.pool.sample()
             self.reclaimer.round(self.pool)
         self.check()
