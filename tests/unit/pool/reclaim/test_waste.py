@@ -26,7 +26,7 @@ RULES = changed(
 LONG = LIMITS.model_copy(update={"idle_s": FOREVER, "idle_wanted_s": FOREVER})
 
 
-class FullLab(ReclaimWorld):
+class BusyPool(ReclaimWorld):
     """One GPU whose seven slices are leased, openly by now, to students who work."""
 
     def __init__(self, folder: Path) -> None:
@@ -65,33 +65,33 @@ class FullLab(ReclaimWorld):
 
 
 @pytest.fixture
-def lab(tmp_path: Path, keep: Keep[FullLab]) -> FullLab:
-    return keep(FullLab(tmp_path))
+def lab(tmp_path: Path, keep: Keep[BusyPool]) -> BusyPool:
+    return keep(BusyPool(tmp_path))
 
 
-def lapse(lab: FullLab, ticket: TicketView) -> None:
+def lapse(lab: BusyPool, ticket: TicketView) -> None:
     lab.let_go()
     lab.live(OFFER_S + 30)
     lab.work()
 
 
-def cancel_the_offer(lab: FullLab, ticket: TicketView) -> None:
+def cancel_the_offer(lab: BusyPool, ticket: TicketView) -> None:
     lab.let_go()
     lab.pool.tickets.cancel(ticket.id, "mallory")
 
 
-def cancel_before_the_offer(lab: FullLab, ticket: TicketView) -> None:
+def cancel_before_the_offer(lab: BusyPool, ticket: TicketView) -> None:
     lab.pool.tickets.cancel(ticket.id, "mallory")
     lab.let_go()
 
 
-def ask_for_another_shape(lab: FullLab, ticket: TicketView) -> None:
+def ask_for_another_shape(lab: BusyPool, ticket: TicketView) -> None:
     lab.let_go()
     other = lab.ask("mallory", "7g.40gb", server=ticket.server)
     lab.pool.tickets.cancel(other.id, "mallory")
 
 
-def take_and_never_come(lab: FullLab, ticket: TicketView) -> None:
+def take_and_never_come(lab: BusyPool, ticket: TicketView) -> None:
     lab.let_go()
     if lab.pool.tickets.find(ticket.id).state is TicketState.OFFERED:
         lab.pool.tickets.take(ticket.id)
@@ -99,21 +99,21 @@ def take_and_never_come(lab: FullLab, ticket: TicketView) -> None:
     lab.work()
 
 
-def take_and_give_back(lab: FullLab, ticket: TicketView) -> None:
+def take_and_give_back(lab: BusyPool, ticket: TicketView) -> None:
     lab.let_go()
     if lab.pool.tickets.find(ticket.id).state is TicketState.OFFERED:
         lease = lab.pool.tickets.take(ticket.id)
         lab.pool.leases.release(lease.id, "mallory", "changed my mind")
 
 
-def go_away(lab: FullLab, ticket: TicketView) -> None:
+def go_away(lab: BusyPool, ticket: TicketView) -> None:
     lab.absent.add(ticket.id)
     lab.live(270)
     lab.work()
     lab.let_go()
 
 
-WAYS: dict[str, Callable[[FullLab, TicketView], None]] = {
+WAYS: dict[str, Callable[[BusyPool, TicketView], None]] = {
     way.__name__: way
     for way in (
         lapse,
@@ -127,7 +127,7 @@ WAYS: dict[str, Callable[[FullLab, TicketView], None]] = {
 }
 
 
-def ask_for_nothing(lab: FullLab, way: str, server: str = "") -> None:
+def ask_for_nothing(lab: BusyPool, way: str, server: str = "") -> None:
     """Mallory asks, waits until somebody's lease has ended for it, and does not use the slice."""
     ticket = lab.ask("mallory", server=server)
     lab.wait_for_an_end()
@@ -138,7 +138,7 @@ def ask_for_nothing(lab: FullLab, way: str, server: str = "") -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_what_is_made_free_in_vain_is_made_free_twice_a_day(lab: FullLab, way: str) -> None:
+def test_what_is_made_free_in_vain_is_made_free_twice_a_day(lab: BusyPool, way: str) -> None:
     """However a ticket avoids being used, by whichever server: the third ends nobody's lease."""
     for server in ("", "b", "c", "d"):
         ask_for_nothing(lab, way, server)
@@ -154,7 +154,7 @@ def test_what_is_made_free_in_vain_is_made_free_twice_a_day(lab: FullLab, way: s
 )
 def test_no_mixture_of_ways_ends_more(ways: list[str], restarts: set[int]) -> None:
     """In any order, over restarts of the pool: a student wastes two leases of others in a day."""
-    with tempfile.TemporaryDirectory() as folder, closing(FullLab(Path(folder))) as lab:
+    with tempfile.TemporaryDirectory() as folder, closing(BusyPool(Path(folder))) as lab:
         for number, way in enumerate(ways):
             if number in restarts:
                 lab.crash()
@@ -162,7 +162,7 @@ def test_no_mixture_of_ways_ends_more(ways: list[str], restarts: set[int]) -> No
         assert lab.ended_for_others == MOST_WASTED
 
 
-def test_the_slice_that_ends_for_somebody_behind_is_theirs(lab: FullLab) -> None:
+def test_the_slice_that_ends_for_somebody_behind_is_theirs(lab: BusyPool) -> None:
     """Whoever wastes does not get it because they came first; nor does another lease end for it."""
     for _ in range(MOST_WASTED):
         ask_for_nothing(lab, "lapse")
@@ -175,7 +175,7 @@ def test_the_slice_that_ends_for_somebody_behind_is_theirs(lab: FullLab) -> None
     assert lab.ended_for_others == before + 1
 
 
-def test_who_has_used_a_slice_is_trusted_again(lab: FullLab) -> None:
+def test_who_has_used_a_slice_is_trusted_again(lab: BusyPool) -> None:
     """One that nobody else wanted will do: then leases end for them as for everybody."""
     for _ in range(MOST_WASTED):
         ask_for_nothing(lab, "lapse")
@@ -188,7 +188,7 @@ def test_who_has_used_a_slice_is_trusted_again(lab: FullLab) -> None:
     assert lab.ended_for_others == before + 1
 
 
-def test_a_day_later_it_is_forgotten(lab: FullLab) -> None:
+def test_a_day_later_it_is_forgotten(lab: BusyPool) -> None:
     """It is a rule of the day, not a mark on a person."""
     for _ in range(MOST_WASTED):
         ask_for_nothing(lab, "cancel_the_offer")
@@ -199,7 +199,7 @@ def test_a_day_later_it_is_forgotten(lab: FullLab) -> None:
     assert lab.ended_for_others == before + 1
 
 
-def test_nobodys_lease_ends_for_a_ticket_whose_holder_is_gone(lab: FullLab) -> None:
+def test_nobodys_lease_ends_for_a_ticket_whose_holder_is_gone(lab: BusyPool) -> None:
     """While two minutes pass without anybody asking after it; the warning ends, and comes again."""
     ticket = lab.ask("ada")
     lab.absent.add(ticket.id)
@@ -212,7 +212,7 @@ def test_nobodys_lease_ends_for_a_ticket_whose_holder_is_gone(lab: FullLab) -> N
     assert lab.ended_for_others == 1
 
 
-def test_what_staff_cancel_is_nobodys_waste(lab: FullLab) -> None:
+def test_what_staff_cancel_is_nobodys_waste(lab: BusyPool) -> None:
     """An instructor who clears the queue takes nothing from its students."""
     for _ in range(MOST_WASTED + 1):
         ticket = lab.ask("ada")
