@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from tests.needs import needs
 from tests.notebooks.test_rehearse import SOURCE
-from tests.unit.labkit.test_grading import zip_of
+from tests.unit.labkit_grading.test_grading import zip_of
 
 from labkit.errors import LabError
 from labkit.evidence import evidence as store
