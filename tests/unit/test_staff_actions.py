@@ -34,7 +34,7 @@ each_action = pytest.mark.parametrize(
 
 
 @dataclass(frozen=True)
-class PreparedLab:
+class LabOfMl:
     """A GPU that is assigned to ml, with a free slice.
 
     Attributes:
@@ -63,10 +63,10 @@ class PreparedLab:
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> Iterator[PreparedLab]:
+def lab(tmp_path: Path) -> Iterator[LabOfMl]:
     world = World(tmp_path, changed(LAB, assigned={"0": "ml"}))
     world.end(world.run("carol", course="ml"))
-    yield PreparedLab(world, visiting(apps(world.pool)[0]))
+    yield LabOfMl(world, visiting(apps(world.pool)[0]))
     world.close()
 
 
@@ -78,7 +78,7 @@ def fields_of(action: StaffAction) -> dict[str, bool]:
 
 @each_action
 def test_its_route_has_its_right_and_its_request(
-    lab: PreparedLab, action: StaffAction, kind: str
+    lab: LabOfMl, action: StaffAction, kind: str
 ) -> None:
     """There is one route for each kind of target."""
     (route,) = (route for route in routes(lab.client) if route.name == action.route_name(kind))
@@ -90,7 +90,7 @@ def test_its_route_has_its_right_and_its_request(
 
 @each_action
 async def test_its_form_has_the_fields_of_its_request(
-    lab: PreparedLab, action: StaffAction, kind: str
+    lab: LabOfMl, action: StaffAction, kind: str
 ) -> None:
     """A field that the request needs is required; the way on is hidden until a refusal names it."""
     form = await lab.form(action, kind, lab.prepare(action, kind), "admin-token")
@@ -115,7 +115,7 @@ def test_its_command_has_the_fields_of_its_request(action: StaffAction, kind: st
 
 @each_action
 async def test_its_form_is_offered_to_whom_its_route_obeys(
-    lab: PreparedLab, action: StaffAction, kind: str
+    lab: LabOfMl, action: StaffAction, kind: str
 ) -> None:
     """Where the form is missing the route says that one may not, and only there."""
     target = lab.prepare(action, kind)
