@@ -1,7 +1,6 @@
 """The rules of tickets, leases and slices, one sentence each."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import repeat
 
 import pynvml
