@@ -1,6 +1,6 @@
-"""A ledger and its archive as the miglab of commit 3500e72 wrote them, with every kind of row.
+"""A ledger as the miglab of commit 3500e72 wrote it, with every kind of row.
 
-`data/` has them as `sqlite3 .dump` prints them; its code made them, and nothing else can any more.
+`data/` has it as `sqlite3 .dump` prints it; its code made it, and nothing else can any more.
 """
 
 import sqlite3
@@ -9,7 +9,6 @@ from pathlib import Path
 
 VERSION = "0012"
 LEDGER = Path(__file__).with_name("data") / "ledger-0012.sql"
-ARCHIVE = Path(__file__).with_name("data") / "ledger-0012-archive.sql"
 
 
 def write(dump: Path, target: Path) -> None:

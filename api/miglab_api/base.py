@@ -60,7 +60,13 @@ def _shared_fields(model: type[WireModel], row: type) -> tuple[str, ...]:
 
 
 class Refusal(WireModel):
-    """The body of every answer that is an error: a word for machines, a sentence for people."""
+    """The body of every answer that is an error: a word for machines, a sentence for people.
+
+    Attributes:
+        way_on: the field of the request, such as ``anyway``, with which the same request is not
+            refused; empty if there is none.
+    """
 
     reason: str
     message: str
+    way_on: str = ""

@@ -49,8 +49,8 @@ class RoomRequest(ActionRequest):
     anyway: ReasonText = ""
 
 
-class UndoRequest(WireModel):
-    """Ask for an action that may be done without a reason: `undrain`, `clear` or `adopt`."""
+class OptionalReasonRequest(WireModel):
+    """A staff action that may be done without a reason: `undrain`, `clear` or `adopt`."""
 
     reason: ReasonText = ""
     expected: ExpectedState | None = None
@@ -77,6 +77,11 @@ class StaffAction(NamedTuple):
     confirmation: str
     log_phrase: str
 
+    @property
+    def request_model(self) -> type[RoomRequest | OptionalReasonRequest]:
+        """The model of its request."""
+        return OptionalReasonRequest if self.needs_no_reason else RoomRequest
+
     def route_name(self, kind: str) -> str:
         """The name of its route."""
         return self.key if len(self.kinds) == 1 else f"{self.key}_{kind}"
@@ -99,7 +104,10 @@ STAFF_ACTIONS = (
         "Take over the placement of a foreign slice, which is DESTROYED.",
         "slice {which} is being destroyed", "took it over"),
 )  # fmt: skip
-"""The actions that need only a target and a reason."""
+"""The actions that need only a target and a reason.
+
+Each has a route, a form on the pool's page and a command; all three take from this table.
+"""
 
 
 class ReclaimRequest(ActionRequest):

@@ -57,12 +57,7 @@ class Manifest:
 
 def databases(settings: Settings) -> list[Path]:
     """Return the databases that must be copied at the same moment."""
-    return [
-        settings.ledger,
-        settings.ledger_archive,
-        settings.hub_database,
-        *settings.further_databases,
-    ]
+    return [settings.ledger, settings.hub_database, *settings.further_databases]
 
 
 def plain_files(settings: Settings) -> list[Path]:

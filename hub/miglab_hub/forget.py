@@ -10,7 +10,7 @@ import shutil
 import sqlite3
 import string
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -59,17 +59,14 @@ def collect_records(settings: Settings, user: str) -> dict[str, Any]:
     Raises:
         StartError: the ledger cannot be read.
     """
-    with _ledgers(settings, user) as files, _hub_session(settings) as hub:
+    with _open_ledger(settings, user) as ledger, _hub_session(settings) as hub:
         account = orm.User.find(hub, user) if hub else None
         return {
             "user": user,
             "lab": settings.lab_id,
             "told_at": datetime.now(UTC).isoformat(timespec="seconds"),
             "hub": _account_record(account) if account else None,
-            **{
-                file.stem: people.personal_rows(connection, user)
-                for file, connection in files.items()
-            },
+            **({settings.ledger.stem: people.personal_rows(ledger, user)} if ledger else {}),
             **{
                 table: rows
                 for plugin in plugins("forget")
@@ -96,19 +93,19 @@ def forget(settings: Settings, user: str, *, keep_home: bool = False) -> ForgetR
     """
     pseudonym = f"forgotten-{secrets.token_hex(4)}"
     changed: dict[str, int] = {}
-    with _ledgers(settings, user) as files, _hub_session(settings) as hub:
-        _refuse_holder(files.get(settings.ledger), hub, user)
+    with _open_ledger(settings, user) as ledger, _hub_session(settings) as hub:
+        _refuse_holder(ledger, hub, user)
         home = "" if keep_home else _remove_home(settings, hub, user)
         if hub and (account := orm.User.find(hub, user)):
             hub.delete(account)
             hub.commit()
             changed["hub account"] = 1
-        for file, connection in files.items():
-            for table, count in people.forget(connection, user, pseudonym).items():
-                changed[f"{file.stem} {table}"] = count
+        if ledger:
+            for table, count in people.forget(ledger, user, pseudonym).items():
+                changed[f"{settings.ledger.stem} {table}"] = count
     for part in plugins("forget"):
         changed |= part.forget(settings, user, pseudonym)
-    for file in (*files, settings.hub_database, *settings.further_databases):
+    for file in (settings.ledger, settings.hub_database, *settings.further_databases):
         if file.exists():
             _vacuum(file)
     return ForgetResult(pseudonym, changed, home, tuple(_mentions(settings, user)))
@@ -129,27 +126,19 @@ def write_export(records: dict[str, Any], target: Path) -> None:
 
 
 @contextmanager
-def _ledgers(settings: Settings, user: str) -> Iterator[dict[Path, sqlite3.Connection]]:
-    """Open the ledger and its archive, as far as they exist."""
+def _open_ledger(settings: Settings, user: str) -> Iterator[sqlite3.Connection | None]:
+    """Yield a connection to the ledger that knows what is the person's; None if there is none."""
     try:
         if check_file(settings.ledger) not in (None, VERSION):
             raise StartError(OLD_LEDGER)
     except LedgerError as error:
         raise StartError(str(error)) from error
-    with ExitStack() as stack:
-        files = {
-            file: stack.enter_context(people.open_ledger(file))
-            for file in (settings.ledger, settings.ledger_archive)
-            if file.exists()
-        }
-        targets = {
-            target
-            for connection in files.values()
-            for target in people.targets_of(connection, user)
-        }
-        for connection in files.values():
-            people.register_targets(connection, targets)
-        yield files
+    if not settings.ledger.exists():
+        yield None
+        return
+    with people.open_ledger(settings.ledger) as connection:
+        people.register_targets(connection, people.targets_of(connection, user))
+        yield connection
 
 
 @contextmanager

@@ -95,6 +95,8 @@ class PoolApi:
             ) from None
         if answer.is_error:
             message = self.refused + body.get("message", f"HTTP {answer.status_code}")
+            if way_on := body.get("way_on"):
+                message += f" To go ahead, add --{way_on} REASON."
             raise RefusedError(message, body.get("reason", ""), answer.status_code)
         return body
 

@@ -18,7 +18,6 @@ from miglab_pool.gpu.driver import Driver
 from miglab_pool.gpu.watched import WatchedDriver
 from miglab_pool.layouts.transactions import PoolLayouts
 from miglab_pool.leases import grant as grants
-from miglab_pool.leases import transactions as leases
 from miglab_pool.leases import views as pool_views
 from miglab_pool.leases.requests import Tickets, expire_overdue
 from miglab_pool.leases.transactions import Leases
@@ -237,7 +236,6 @@ class Pool:
         """The first step of `reconcile`: left-over containers, GPUs that are not listed now."""
         with self.store.write() as tx:
             clock_steps.carry_over(self.store, tx, 0.0)
-            leases.set_missing_guarantees(self.store, tx)
         return reconcile.reconcile_holders(self.worker)
 
     def lend_for_proof(self, cause: str) -> ProofLoan:

@@ -45,7 +45,7 @@ REASONS = {
     "in-the-past": "a reservation's time has begun or is over",
     "impossible-reservation": "so many of that shape do not fit on the empty GPUs",
     "in-maintenance": "a reservation's time lies in a maintenance window",
-    "breaks-reservation": "it takes slices from a reservation; `--anyway` does it even so",
+    "breaks-reservation": "it takes slices from a reservation; `anyway` does it even so",
     "reservation-clash": "with what is reserved at the same time it does not fit",
     "unknown-reservation": "no such reservation",
     "too-many-reservations": "a person has made as many for the course as one may",
@@ -55,6 +55,10 @@ REASONS = {
     "too-many-experiments": "more experiments are reported than a course has",
     "reservation-over": "the reservation is over already",
 }
+
+
+WAYS_ON = {"breaks-reservation": "anyway"}
+"""The field of the request with which the same request is not refused, by reason."""
 
 
 class Refused(Exception):

@@ -13,30 +13,6 @@ from pydantic_core import PydanticUndefined
 
 from miglab_pool.settings import NotASetting, PoolSettings
 
-OLD_NAMES = {
-    "students": "write [servers] instead",
-    "courses.NAME.borrow": "write lends instead",
-    "courses.NAME.ends": "reserve the class: what is drawn is guaranteed to its end",
-    "courses.NAME.class_ends": "reserve the class: what is drawn is guaranteed to its end",
-    "quotas.NAME.live_slices": "write memory_slices instead",
-    "reclaim.keepalive_s": "write still_here_s instead",
-    "reclaim.stay_s": "write still_here_s instead",
-    "reclaim.stays": 'leave it out: "I am still here" works twice',
-    "lab.timezone": "write timezone in [lab] instead",
-    "reclaim.maintenance": "write maintenance in [lab] instead",
-    "lab.students_can_act_as_staff": "write it in [accept_risk] instead",
-    "servers.students_can_read_secrets": "write it in [accept_risk] instead",
-    "authentication.anyone_can_be_any_student": "write it in [accept_risk] instead",
-    "gpus.simulated": 'write simulate = ["A100-40GB"], with the model of each GPU, or uuids alone',
-    "gpus.count": 'write simulate = ["A100-40GB"], with the model of each GPU, instead',
-    "gpus.model": 'write simulate = ["A100-40GB"], with the model of each GPU, instead',
-    "gpus.models": "write simulate instead",
-    "servers.docker_url": "set the environment variable DOCKER_HOST instead",
-    "servers.network": "leave it out: the network has the lab's name",
-    "servers.default_shape": "leave it out: a server that is started without a choice has no GPU",
-}
-"""What to do about keys of before."""
-
 
 def keys_of(model: type[BaseModel]) -> dict[str, FieldInfo]:
     """Return the keys of a table, tables in it included."""
@@ -66,7 +42,7 @@ def is_named(field: FieldInfo) -> bool:
 
 
 def unknown_keys(
-    model: type[BaseModel], table: Mapping[str, Any], prefix: str = "", kind: str = ""
+    model: type[BaseModel], table: Mapping[str, Any], prefix: str = ""
 ) -> Iterator[str]:
     """Yield a message for each key of a file that no table has.
 
@@ -74,28 +50,25 @@ def unknown_keys(
         model: the table's.
         table: what the file says in it.
         prefix: what its keys are called after, such as ``courses.vision.``; empty for the whole.
-        kind: the same with ``NAME`` for each name.
     """
     allowed = keys_of(model)
     for key, value in table.items():
-        full_key, of_kind = f"{prefix}{key}", f"{kind}{key}"
+        full_key = f"{prefix}{key}"
         if key not in allowed:
-            yield _describe_unknown(model, full_key, of_kind, key)
+            yield _describe_unknown(model, full_key, key)
         elif (inner := table_of(allowed[key])) and isinstance(value, dict):
             if not is_named(allowed[key]):
-                yield from unknown_keys(inner, value, f"{full_key}.", f"{of_kind}.")
+                yield from unknown_keys(inner, value, f"{full_key}.")
                 continue
             for name, entry in value.items():
                 if isinstance(entry, dict):
-                    yield from unknown_keys(inner, entry, f"{full_key}.{name}.", f"{of_kind}.NAME.")
+                    yield from unknown_keys(inner, entry, f"{full_key}.{name}.")
 
 
-def _describe_unknown(model: type[BaseModel], full_key: str, of_kind: str, key: str) -> str:
-    if instead := OLD_NAMES.get(of_kind):
-        return f"{full_key} is a key of before: {instead}"
+def _describe_unknown(model: type[BaseModel], full_key: str, key: str) -> str:
     field = model.model_fields.get(key)
     if field is not None and is_fixed(field):
-        return f"{full_key} is no setting any more: leave it out (it is {field.default:g})"
+        return f"{full_key} is no setting: leave it out (it is {field.default:g})"
     return f"unknown key {full_key}; allowed here: {', '.join(keys_of(model))}"
 
 

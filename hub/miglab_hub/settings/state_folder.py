@@ -27,9 +27,8 @@ class StatePath:
 class StateFolder:
     """The files and folders of a lab, each by the name of what it holds."""
 
-    #: The pool's ledger, and where the pool moves what is old in it.
+    #: The pool's ledger.
     ledger = StatePath("ledger.sqlite")
-    ledger_archive = StatePath("ledger-archive.sqlite")
     #: JupyterHub's database, and the file with which it signs its cookies.
     hub_database = StatePath("jupyterhub.sqlite")
     home_names = StatePath("home-names.json")

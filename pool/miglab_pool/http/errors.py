@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from miglab_api.base import Refusal
 from miglab_pool.ledger.tables import LedgerUnwritable
-from miglab_pool.refused import Refused
+from miglab_pool.refused import WAYS_ON, Refused
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +97,7 @@ def install_refusals(app: FastAPI, count: Callable[[str], None]) -> None:
     async def refused(_request: Request, error: Exception) -> JSONResponse:
         status, reason, message = _refusal_parts(error)
         count(reason)
-        response = _refusal_response(status, reason, message)
+        response = _refusal_response(status, reason, message, WAYS_ON.get(reason, ""))
         if reason == "unforeseen":
             response.headers.update(HEADERS)  # this response is made outside of all middleware
         return response
@@ -174,8 +174,9 @@ def _refusal_parts(error: Exception) -> tuple[int, str, str]:
     return 500, "unforeseen", UNFORESEEN
 
 
-def _refusal_response(status: int, reason: str, message: str) -> JSONResponse:
-    return JSONResponse(Refusal(reason=reason, message=message).model_dump(), status)
+def _refusal_response(status: int, reason: str, message: str, way_on: str = "") -> JSONResponse:
+    refusal = Refusal(reason=reason, message=message, way_on=way_on)
+    return JSONResponse(refusal.model_dump(), status)
 
 
 def _describe_invalid(error: RequestValidationError) -> str:

@@ -22,7 +22,6 @@ from miglab_api.leases import Fence, LeaseState, LeaseView, WarningKind
 from miglab_api.tickets import TicketState
 from miglab_api.wording import duration
 from miglab_pool.leases import views as pool_views
-from miglab_pool.leases.rules import longest_guarantee_s
 from miglab_pool.leases.views import ActivitySpan, LeaseCase, remaining_slice_hours_s
 from miglab_pool.leases.waste import count_waste
 from miglab_pool.ledger import tables
@@ -351,14 +350,6 @@ def _attach(store: Store, tx: Transaction, lease: LeaseRow, holder: str) -> Leas
     if ticket is not None and ticket.state == TicketState.OFFERED:
         tx.put(replace(ticket, state=TicketState.TAKEN), "spawner", "attached")
     return lease
-
-
-def set_missing_guarantees(store: Store, tx: Transaction) -> None:
-    """Guarantee leases that have no guarantee yet as if they were granted now."""
-    for lease in list(store.state.leases.values()):
-        if not lease.guaranteed_until:
-            until = tx.at + longest_guarantee_s(store.settings, lease)
-            tx.put(replace(lease, guaranteed_until=until))
 
 
 def _attach_refusal(store: Store, lease: LeaseRow, fence: Fence, holder: str) -> Refused | None:

@@ -255,7 +255,7 @@ class LeaseRow(_NumberedRow):
     attached_at: float | None = None
     releasing_at: float | None = None
     ended_at: float | None = None
-    guaranteed_until: float = 0.0  # a lease of before there were guarantees: not said yet
+    guaranteed_until: float = 0.0
     extensions: int = 0
     reason: str = ""
     warned_at: float | None = None

@@ -237,7 +237,7 @@ def _check_reservations(
     broken = feasible.broken_promises(view, {**view.gpus, facts.row.uuid: facts.now(view.at)})
     if broken and not anyway:
         breaks = " ".join(promise.message for promise in broken)
-        remedy = "To do it anyway, give a reason (--anyway on the command line); or wait."
+        remedy = "Say why it is to be done anyway, or wait."
         raise Refused("breaks-reservation", f"{breaks} {remedy}")
     return f"{reason} (anyway: {anyway})" if broken else reason
 

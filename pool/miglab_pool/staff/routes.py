@@ -18,10 +18,8 @@ from miglab_api.staff import (
     ActionRequest,
     MessageRequest,
     ReclaimRequest,
-    RoomRequest,
     SentMessage,
     StaffAction,
-    UndoRequest,
 )
 from miglab_api.tickets import TicketView
 from miglab_pool.http.access.dependencies import (
@@ -102,11 +100,11 @@ def _endpoint(action: StaffAction, kind: str) -> Callable[..., Awaitable[GpuView
         if is_gpu
         else Annotated[int, Path(alias="slice_id")],
         "principal": Annotated[Principal, needs(Right(action.right))],
-        "request": UndoRequest if action.needs_no_reason else RoomRequest,
+        "request": action.request_model,
         "return": GpuView if is_gpu else SliceView,
     }
     if action.needs_no_reason:
-        act.__kwdefaults__ = {"request": UndoRequest()}
+        act.__kwdefaults__ = {"request": action.request_model.model_validate({})}
     return act
 
 

@@ -6,11 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from tests.unit.pool.http.fakes import gpu_view, reservation_view, slice_view, snapshot
 
 from miglab_api.reservations import ReservationRequest
-from miglab_api.staff import ActionRequest, MessageRequest, ReclaimRequest, UndoRequest
+from miglab_api.staff import STAFF_ACTIONS, ActionRequest, MessageRequest, ReclaimRequest
 from miglab_hub import pool_api
 from miglab_hub.errors import RefusedError
 from miglab_hub.settings.lab_toml import Settings
@@ -116,9 +117,9 @@ def test_what_each_command_asks(
     assert service.requests == calls
     method, path, body = calls[-1]
     reads = {
-        "reclaim": ReclaimRequest, "drain": ActionRequest, "quarantine": ActionRequest,
-        "next": ActionRequest, "undrain": UndoRequest, "clear": UndoRequest, "adopt": UndoRequest,
+        "reclaim": ReclaimRequest, "next": ActionRequest,
         "messages": MessageRequest, "reservations": ReservationRequest,
+        **{action.key: action.request_model for action in STAFF_ACTIONS},
     }  # fmt: skip
     if method == "POST" and (request := reads.get(path.rpartition("/")[2])):
         request.model_validate(body)
@@ -147,6 +148,17 @@ def test_a_gpu_that_is_not_there(service: Service, lab: Path) -> None:
     result = invoke(lab, "drain", "gpu", "9", "--reason", "fan")
     assert isinstance(result.exception, RefusedError) and "no GPU 9" in str(result.exception)
     assert service.requests == [POOL]
+
+
+def test_a_refusal_names_the_option_that_goes_ahead(service: Service, lab: Path) -> None:
+    """The service names the field of its way on; the command line says it as its own option."""
+    refusal = {"reason": "breaks-reservation", "message": "Say why.", "way_on": "anyway"}
+    service.answers["/slices/"] = httpx.Response(409, json=refusal)
+    result = invoke(lab, "quarantine", "7", "--reason", "dust")
+    assert str(result.exception) == "Say why. To go ahead, add --anyway REASON."
+    service.answers["/slices/"] = slice_view(7, 0)
+    run(lab, "quarantine", "7", "--reason", "dust", "--anyway", "it smells")
+    assert service.requests[-1][2] == {"reason": "dust", "anyway": "it smells"}
 
 
 TO_ADA = {"to_user": "ada", "to_server": ""}

@@ -197,20 +197,6 @@ def test_a_name_that_nobody_has_is_questioned(used: Settings, tmp_path: Path) ->
     assert isinstance(stopped.exception, StartError) and (used.homes / "adda").exists()
 
 
-def test_people_are_found_in_an_old_archive(used: Settings) -> None:
-    """What 3500e72 moved to a file beside the ledger is told, and made nobody's."""
-    old_ledgers.write(old_ledgers.ARCHIVE, used.ledger_archive)
-    archived = collect_records(used, "ada")["ledger-archive"]
-    assert [row["message"] for row in archived["tickets"]] == ["ada gave it up"]
-    assert "ada: enough" in {row["reason"] for row in archived["transitions"]}
-    forgotten = forget(used, "ada")
-    assert forgotten.changed["ledger-archive tickets"] == 1
-    assert "ledger-archive" not in {
-        name for name, rows in collect_records(used, "ada").items() if rows
-    }
-    assert "ada" not in words_in(used.ledger_archive)
-
-
 def test_a_ledger_of_before_is_brought_up_to_date_first(used: Settings) -> None:
     """Until then nobody is forgotten in it; afterwards they are found there too."""
     for old_file in used.ledger.parent.glob("ledger.sqlite*"):

@@ -40,16 +40,9 @@ WRONG = {
     "unknown table": ("gpu = 1\n" + COURSE, ["unknown key gpu", "gpus"]),
     "unknown key": ("[pool]\nqueue = 1\n" + COURSE, ["unknown key pool.queue", "queue_limit"]),
     "unknown key of a course": (COURSE + "shape = 1\n", ["courses.everyone.shape", "shapes"]),
-    "key of before": (COURSE + "[reclaim]\nkeepalive_s = 1\n", ["write still_here_s instead"]),
-    "key of a course of before": (COURSE + "borrow = []\n", ["everyone.borrow", "write lends"]),
-    "keys of long before": (
-        COURSE + "ends = []\n[reclaim]\nstay_s = 1\nstays = 1\n",
-        ["reserve the class", "write still_here_s instead", "reclaim.stays is a key"],
-    ),
     "testing that is no table": ("testing = 1\n" + COURSE, ["[testing] holds keys"]),
     "testing of what is no table": ("lab = 3\n" + COURSE + "[testing]\nlab.port = 1\n", ["lab: "]),
     "unknown constant": (COURSE + "[testing]\npool.attaches_s = 1\n", ["pool.attaches_s"]),
-    "table of before": ("[students]\n" + COURSE, ["students", "write [servers] instead"]),
     "constant": (COURSE + "[pool]\nattach_s = 2\n", ["pool.attach_s", "leave it out (it is 180)"]),
     "constants of a lab for others": (
         PUBLIC

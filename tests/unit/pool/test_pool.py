@@ -1,7 +1,6 @@
 """The rules of tickets, leases and slices, one sentence each."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import repeat
 
 import pynvml
@@ -215,20 +214,6 @@ def test_a_lease_is_guaranteed_then_open(make_world: MakeWorld) -> None:
         world.pool.reconcile()
     assert world.pool.leases.due() == []
     assert world.pool.leases.find(lease.id).state == LeaseState.RUNNING
-
-
-def test_a_lease_of_before_an_upgrade_is_guaranteed_from_then_on(make_world: MakeWorld) -> None:
-    """For `lease_s` from the pool's first look, whatever was set before, and only once."""
-    world = make_world(changed(SETTINGS, lease_s=3600.0))
-    lease = world.run("ada")
-    with world.pool.store.write() as tx:
-        tx.put(replace(world.ledger.state.leases[lease.id], guaranteed_until=0.0))
-    world.at += 500
-    world.pool.reconcile()
-    until = world.at + 3600
-    world.at += 500
-    world.pool.reconcile()
-    assert world.pool.leases.find(lease.id).guaranteed_until == until
 
 
 def test_extend(make_world: MakeWorld) -> None:

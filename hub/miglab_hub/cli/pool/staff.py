@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from miglab_api.staff import STAFF_ACTIONS
+from miglab_api.staff import STAFF_ACTIONS, StaffAction
 from miglab_api.wording import server_in_words
 from miglab_hub.cli.pool.output import (
     CommandOutput,
@@ -135,9 +135,8 @@ Kind = Annotated[DrainTarget, typer.Argument(help="gpu or slice.")]
 TargetName = Annotated[str, typer.Argument(help="A GPU's index or UUID, or a slice's number.")]
 
 
-def staff_command(key: str) -> Callable[..., CommandOutput]:
-    """Return the command of one of `STAFF_ACTIONS` on a slice or GPU."""
-    action = next(action for action in STAFF_ACTIONS if action.key == key)
+def staff_command(action: StaffAction) -> Callable[..., CommandOutput]:
+    """Return the command of a staff action on a slice or GPU."""
     parameters: dict[str, tuple[Any, Any]] = {"pool": (PoolApi, Parameter.empty)}
     if "gpu" in action.kinds:
         parameters |= {"kind": (Kind, Parameter.empty), "which": (TargetName, Parameter.empty)}
@@ -152,7 +151,7 @@ def staff_command(key: str) -> Callable[..., CommandOutput]:
         kind = arguments.get("kind", DrainTarget.SLICE)
         target = str(arguments.get("which", arguments.get("slice_id")))
         body = {"reason": reason} | {k: v for k, v in arguments.items() if k == "anyway" and v}
-        answer = pool.call("POST", f"{_target_path(pool, kind, target)}/{key}", body)
+        answer = pool.call("POST", f"{_target_path(pool, kind, target)}/{action.key}", body)
         sentence = action.confirmation.format(
             kind=kind.value, which=printable(target), reason=printable(reason)
         )
@@ -168,8 +167,8 @@ def staff_command(key: str) -> Callable[..., CommandOutput]:
     return command
 
 
-for _key in ("drain", "undrain", "quarantine", "clear", "adopt"):
-    pool_command(app, _key)(staff_command(_key))
+for _action in STAFF_ACTIONS:
+    pool_command(app, _action.key)(staff_command(_action))
 
 
 def _target_path(pool: PoolApi, kind: DrainTarget, target: str) -> str:

@@ -10,6 +10,7 @@ from typing import Literal
 
 from miglab_api.gpus import DRAINABLE_STATES, GpuView, SliceState, SliceView
 from miglab_api.leases import LeaseState, LeaseView, WarningKind
+from miglab_api.staff import STAFF_ACTIONS
 from miglab_api.tickets import TicketView
 from miglab_api.wording import duration
 from miglab_pool.http.access.principal import Principal, Right
@@ -35,6 +36,7 @@ class Field:
         value: the initial value.
         times: the factor by which the API's number is larger; 0 for text.
         maximum: the largest number, or the longest text.
+        is_way_on: whether it is shown only once a refusal names it as its way on.
         options: the values of a choice, with their labels.
     """
 
@@ -45,6 +47,7 @@ class Field:
     times: int = 0
     maximum: int = 500
     is_needed: bool = True
+    is_way_on: bool = False
     options: Sequence[tuple[str, str]] = ()
 
 
@@ -77,8 +80,10 @@ class Action:
 
 REASON = Field("reason", "Reason (recorded with your name; shown to the people concerned)")
 MAY_REASON = Field("reason", "Reason (optional; recorded with your name)", is_needed=False)
-ANYWAY = Field("anyway", "Why, even if a reservation loses slices (optional)", is_needed=False)
+ANYWAY = Field("anyway", "Why it is done though a reservation loses slices", is_way_on=True)
 
+
+_ACTION_OF_KEY = {action.key: action for action in STAFF_ACTIONS}
 
 # -- leases -------------------------------------------------------------------------------------
 
@@ -296,28 +301,26 @@ def _send_message(
 
 def slice_actions(slice_: SliceView, gpu: GpuView, principal: Principal) -> list[Action]:
     """Return what the principal may do to a slice, whoever holds it."""
-    actions: list[Action] = []
-    if principal.may(Right.DRAIN, gpu.course) and slice_.profile != "full" and not gpu.draining:
-        actions += _drain_slice(slice_)
-    if principal.may(Right.QUARANTINE):
-        actions += _quarantine(slice_)
-    if principal.may(Right.ADOPT) and slice_.state is SliceState.FOREIGN:
+    actions = [*_drain_slice(slice_, gpu), *_quarantine(slice_)]
+    if slice_.state is SliceState.FOREIGN:
         explanation = (
             f"{_place_name(slice_)} was not created by the lab: any program running on it is cut "
             "off. The slice is destroyed, and the pool takes its placement over."
         )
         actions.append(_room_action(slice_, "adopt", "Adopt", explanation, is_grave=True))
-    return actions
+    return [action for action in actions if _may_act(principal, action.key, gpu)]
 
 
-def _drain_slice(slice_: SliceView) -> Iterable[Action]:
+def _drain_slice(slice_: SliceView, gpu: GpuView) -> Iterable[Action]:
+    if slice_.profile == "full" or gpu.draining:
+        return
     if slice_.draining:
         explanation = "Its placement takes new leases again."
-        yield _room_action(slice_, "undrain", "End draining", explanation, MAY_REASON)
+        yield _room_action(slice_, "undrain", "End draining", explanation)
     elif slice_.state in DRAINABLE_STATES:
         subject = f"{slice_.user} keeps it; after that, n" if slice_.user else "N"
         explanation = f"{subject}obody gets this placement until you end the drain."
-        yield _room_action(slice_, "drain", "Drain", explanation, REASON, ANYWAY)
+        yield _room_action(slice_, "drain", "Drain", explanation)
 
 
 def _quarantine(slice_: SliceView) -> Iterable[Action]:
@@ -328,35 +331,28 @@ def _quarantine(slice_: SliceView) -> Iterable[Action]:
         yield _room_action(slice_, "quarantine", "Quarantine", explanation)
     if slice_.state is SliceState.QUARANTINED:
         explanation = "The driver is asked again to destroy it. Then its placement is free."
-        yield _room_action(slice_, "clear", "Try again", explanation, MAY_REASON)
+        yield _room_action(slice_, "clear", "Try again", explanation)
 
 
 def gpu_actions(gpu: GpuView, principal: Principal) -> list[Action]:
     """Return what the principal may do to a whole GPU."""
-    if not principal.may(Right.DRAIN, gpu.course):
-        return []
+    action = _drain_gpu(gpu)
+    return [action] if _may_act(principal, action.key, gpu) else []
+
+
+def _drain_gpu(gpu: GpuView) -> Action:
+    """Return the form that drains a GPU, ends its drain or marks it as repaired."""
     name = _place_name(gpu)
     if gpu.fault:
         explanation = (
             f"{name} was reset, or is known to be well: it takes new leases again in a minute."
         )
-        return [
-            _room_action(
-                gpu,
-                "undrain",
-                "Mark as repaired",
-                explanation,
-                MAY_REASON,
-                confirmation=explanation,
-            )
-        ]
+        return _room_action(
+            gpu, "undrain", "Mark as repaired", explanation, confirmation=explanation
+        )
     if gpu.draining:
         explanation = f"{name} takes new leases again."
-        return [
-            _room_action(
-                gpu, "undrain", "End draining", explanation, MAY_REASON, confirmation=explanation
-            )
-        ]
+        return _room_action(gpu, "undrain", "End draining", explanation, confirmation=explanation)
     lease_count = len({slice_.lease for slice_ in gpu.slices if slice_.lease is not None})
     sentence = (
         f"The {lease_count} lease{'s' if lease_count != 1 else ''} on it go on. "
@@ -365,9 +361,13 @@ def gpu_actions(gpu: GpuView, principal: Principal) -> list[Action]:
     )
     explanation = f"{sentence}No new lease gets a slice of {name} until you end the drain."
     confirmation = f"{name} is draining."
-    return [
-        _room_action(gpu, "drain", "Drain", explanation, REASON, ANYWAY, confirmation=confirmation)
-    ]
+    return _room_action(gpu, "drain", "Drain", explanation, confirmation=confirmation)
+
+
+def _may_act(principal: Principal, key: str, gpu: GpuView) -> bool:
+    """Whether the principal has the right of one of `STAFF_ACTIONS` over a GPU or its slices."""
+    action = _ACTION_OF_KEY[key]
+    return principal.may(action.right, gpu.course if "gpu" in action.kinds else None)
 
 
 def _room_action(
@@ -375,10 +375,11 @@ def _room_action(
     key: str,
     title: str,
     explanation: str,
-    *fields: Field,
+    *,
     confirmation: str = "",
     is_grave: bool = False,
 ) -> Action:
+    """Return the form of one of `STAFF_ACTIONS`, with the fields that its request has."""
     at = f"gpus/{place.uuid}" if isinstance(place, GpuView) else f"slices/{place.slice_id}"
     return Action(
         key,
@@ -386,7 +387,7 @@ def _room_action(
         explanation,
         confirmation or f"{_place_name(place)}: {title.lower()}, done.",
         f"{at}/{key}",
-        fields=fields or (REASON,),
+        fields=(MAY_REASON,) if _ACTION_OF_KEY[key].needs_no_reason else (REASON, ANYWAY),
         constants={"expected": _state(place)},
         is_grave=is_grave,
     )

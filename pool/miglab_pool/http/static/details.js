@@ -1,6 +1,6 @@
 // The dialog in which one thing is looked at and acted on; what can be done to it, the server says.
 
-import { ask, byId, part, say, values } from "./frame.js";
+import { ask, byId, part, say, showRefusal, values } from "./frame.js";
 import { age } from "./times.js";
 
 const dialog = byId("details");
@@ -50,7 +50,7 @@ inside.addEventListener("submit", async (event) => {
     say(form.dataset.done);
     document.dispatchEvent(new Event("miglab:acted"));
   } catch (error) {
-    trouble.textContent = error.message;
+    showRefusal(form, error);
     document.dispatchEvent(new CustomEvent("miglab:refused", { detail: error.message }));
   } finally {
     go.disabled = false;

@@ -32,7 +32,18 @@ async function send(method, path, body) {
   });
   if (answer.ok) return answer;
   const problem = await answer.json().catch(() => ({}));
-  throw new Error(problem.message || `The pool answered ${answer.status}.`);
+  const refusal = new Error(problem.message || `The pool answered ${answer.status}.`);
+  throw Object.assign(refusal, { wayOn: problem.way_on });
+}
+
+// Shows in a form why the pool refused it, and the field with which the pool would not refuse it.
+export function showRefusal(form, refusal) {
+  form.querySelector("[role=alert]").textContent = refusal.message;
+  const wayOn = refusal.wayOn && form.elements[refusal.wayOn];
+  if (!wayOn) return;
+  wayOn.disabled = false;
+  wayOn.closest(".field").hidden = false;
+  wayOn.focus();
 }
 
 // Tells everybody, and screen readers, what came of an action.

@@ -1,6 +1,6 @@
 // The layouts' page: fields write the file, the file is drawn as the server reads it, and applied as it was drawn.
 
-import { ask, byId, post, say, values } from "./frame.js";
+import { ask, byId, post, say, showRefusal, values } from "./frame.js";
 import { renew } from "./refresh.js";
 
 const REST_MS = 200; // whoever types is not asked after at each key
@@ -71,8 +71,7 @@ main.addEventListener("click", ({ target }) => {
 main.addEventListener("submit", async (event) => {
   event.preventDefault();
   const form = event.target;
-  const trouble = form.querySelector("[role=alert]");
-  trouble.textContent = "";
+  form.querySelector("[role=alert]").textContent = "";
   try {
     const result = await ask("PUT", "layout", { ...drawnFile, ...values(form) });
     const warned = result.warned.length;
@@ -81,7 +80,7 @@ main.addEventListener("submit", async (event) => {
     await renew();
     await look();
   } catch (error) {
-    trouble.textContent = error.message;
+    showRefusal(form, error);
   }
 });
 

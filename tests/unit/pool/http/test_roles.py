@@ -220,7 +220,7 @@ async def test_every_route_and_role(
         answer = await client.request(method, path, json=body, headers=as_(token) if token else {})
         status_by_role[role] = answer.status_code
         if answer.status_code >= 400 and "/api/" in path:
-            assert answer.json().keys() == {"reason", "message"}
+            assert answer.json().keys() == {"reason", "message", "way_on"}
         if answer.status_code in (401, 403, 404):
             assert world.pool.version == before
         elif method != "GET":
