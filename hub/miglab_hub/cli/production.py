@@ -1,8 +1,9 @@
 """`miglab production`: the lab as three containers, run from a folder of its own.
 
-The folder holds lab.toml, rosters, certificates and backups, and `.env`, which names the compose
-files and the image.  Compose is run there, as a plugin or as docker-compose 1.29.  The containers
-run on a tag of their own (`IN_USE`), so that an image built meanwhile comes by an upgrade alone.
+The folder holds lab.toml, rosters, certificates and backups, the checkout's compose files, and
+`.env`, which says which of those are used, and names the image.  Nothing in it says where it lies,
+so it can be moved.  Compose is run there, as a plugin or as docker-compose 1.29.  The containers run
+on a tag of their own (`IN_USE`), so that an image built meanwhile comes by an upgrade alone.
 Students' servers are no part of this: they run on through everything but a restore's lost lease.
 """
 
@@ -28,11 +29,11 @@ POLL_S = 1.0
 STATE = "{{.State.Status}} {{.RestartCount}} {{.State.Health.Status}}"
 UNFINISHED = ".unfinished"
 CHANGED_MEANWHILE = 1  # tar's exit status for files that were written to as it read them
+COMPOSE_FILES = ("compose.yaml", "compose.gpu.yaml")  # the second for real GPUs
 ENV = """\
-# Where the lab's parts are, for `miglab production` and for `docker compose` in this folder.
+# What the lab consists of, for `miglab production` and for `docker compose` in this folder.
 COMPOSE_PROJECT_NAME=miglab
 COMPOSE_FILE={files}
-MIGLAB_FOLDER={folder}
 MIGLAB_IMAGE=miglab-hub
 MIGLAB_LISTEN=443
 """
@@ -64,7 +65,7 @@ def init(
         bool, typer.Option("--simulated", help="For simulated GPUs, on a host without any.")
     ] = False,
 ) -> None:
-    """Make the lab's folder: lab.toml, .env, rosters, tls and backups."""
+    """Make the lab's folder: lab.toml, .env, compose files, rosters, tls and backups."""
     folder = folder.resolve()
     images = checkout().resolve() / "images"
     if folder.is_relative_to(images.parent):
@@ -78,9 +79,9 @@ def init(
     if not simulated:
         template = template.replace('simulate = ["A100-40GB", "A100-40GB"] ', "simulate = []")
     (folder / "lab.toml").write_text(template, encoding="utf-8")
-    names = ("compose.yaml",) if simulated else ("compose.yaml", "compose.gpu.yaml")
-    files = os.pathsep.join(str(images / name) for name in names)
-    (folder / ".env").write_text(ENV.format(files=files, folder=folder), encoding="utf-8")
+    copy_compose_files(folder)
+    files = os.pathsep.join(COMPOSE_FILES[:1] if simulated else COMPOSE_FILES)
+    (folder / ".env").write_text(ENV.format(files=files), encoding="utf-8")
     print(f"{folder}: edit lab.toml, put the certificate into tls, then `restart`")
 
 
@@ -276,6 +277,7 @@ class Production:
         return is_first
 
     def _start(self, parts: Iterable[str] = PARTS) -> None:
+        copy_compose_files(self.folder)
         for part in parts:  # one by one: compose 1.29 waits for ever for one that does not start
             self._compose("up", "-d", "--no-deps", "--force-recreate", part)
             _wait_until_healthy(f"miglab-{part}")
@@ -346,7 +348,7 @@ def production(folder: Path) -> Production:
     """Return the lab of a folder.
 
     Raises:
-        StartError: it is none that `init` made, or was moved.
+        StartError: it is none that `init` made.
     """
     folder = folder.resolve()
     file = folder / ".env"
@@ -360,9 +362,13 @@ def production(folder: Path) -> Production:
     for line in ENV.splitlines()[1:]:
         if not env.get(key := line.split("=")[0]):
             raise StartError(f"{file} does not say {key}")
-    if env["MIGLAB_FOLDER"] != str(folder):
-        raise StartError(f"{file} is of {env['MIGLAB_FOLDER']}: set MIGLAB_FOLDER={folder} in it")
     return Production(folder, env)
+
+
+def copy_compose_files(folder: Path) -> None:
+    """Copy the checkout's compose files into a lab's folder, where their relative paths lead."""
+    for name in COMPOSE_FILES:
+        shutil.copyfile(checkout() / "images" / name, folder / name)
 
 
 def _compose_program() -> tuple[str, ...]:

@@ -35,6 +35,7 @@ class FakeCompose:
         self.running = ""
         self.fails: dict[str, str] = {}
         self.env: Mapping[str, str] = {}
+        self.folder = Path()
 
     def __call__(self, arguments: Any, **options: Any) -> subprocess.CompletedProcess[bytes]:
         """Instead of `subprocess.run`."""
@@ -68,6 +69,7 @@ class FakeCompose:
                 return "\n".join(self.volumes)
         if " up -d " in line:
             self.running, self.env = self.images[IN_USE], options["env"]
+            self.folder = options["cwd"]
         if line.endswith("backup /backup/lab.tar"):
             (place,) = (w.removesuffix(":/backup") for w in arguments if w.endswith(":/backup"))
             Path(place, "lab.tar").write_text("data")
@@ -103,14 +105,12 @@ def test_init_makes_a_folder_that_only_its_owner_reads(tmp_path: Path) -> None:
     lab = production(tmp_path / "srv/lab")
     assert lab.folder.stat().st_mode & 0o777 == 0o700
     assert {file.name for file in lab.folder.iterdir()} == {
-        "lab.toml", ".env", "rosters", "tls", "backups",
+        "lab.toml", ".env", "compose.yaml", "compose.gpu.yaml", "rosters", "tls", "backups",
     }  # fmt: skip
     assert "\nsimulate = [] " in (lab.folder / "lab.toml").read_text()
-    files = [Path(name) for name in lab.env["COMPOSE_FILE"].split(":")]
-    assert [file.name for file in files] == ["compose.yaml", "compose.gpu.yaml"]
-    assert all(file.is_file() for file in files)
+    assert lab.env["COMPOSE_FILE"] == "compose.yaml:compose.gpu.yaml"
     init(tmp_path / "trial", simulated=True)
-    assert production(tmp_path / "trial").env["COMPOSE_FILE"] == str(files[0])
+    assert production(tmp_path / "trial").env["COMPOSE_FILE"] == "compose.yaml"
 
 
 def test_init_overwrites_nothing(tmp_path: Path) -> None:
@@ -136,11 +136,29 @@ def test_without_its_folder_a_command_says_so(
     assert engine.calls == []
 
 
-def test_a_folder_that_was_moved_is_not_started(lab: Production, tmp_path: Path) -> None:
-    """Docker would make an empty folder at the old place, and mount that."""
-    lab.folder.rename(tmp_path / "moved")
-    with pytest.raises(StartError, match=f"set MIGLAB_FOLDER={tmp_path}/moved"):
-        production(tmp_path / "moved")
+def test_a_folder_that_was_moved_runs_from_its_new_place(
+    lab: Production, engine: FakeCompose, tmp_path: Path
+) -> None:
+    """Neither `.env` nor what compose reads says where the folder, or the checkout, lies."""
+    lab.restart()
+    moved = lab.folder.rename(tmp_path / "moved")
+    engine.calls.clear()
+    production(moved).restart()
+    assert engine.folder == moved
+    engine.did(f"-v {moved}:/etc/miglab:ro", "--force-recreate pool")
+    texts = [(moved / name).read_text() for name in (".env", *room.COMPOSE_FILES)]
+    assert not [text for text in texts if str(tmp_path) in text or str(checkout()) in text]
+    own = {
+        mount for service in SERVICES.values() for mount in service["volumes"] if "/etc/" in mount
+    }
+    assert own == {".:/etc/miglab:ro"}
+
+
+def test_a_restart_takes_the_checkouts_compose_files(lab: Production, engine: FakeCompose) -> None:
+    """After a `git pull`, or in a folder that came from another host without them."""
+    (lab.folder / "compose.yaml").write_text("services: {}\n")
+    lab.restart()
+    assert (lab.folder / "compose.yaml").read_bytes() == FILE.read_bytes()
 
 
 def test_restart_checks_before_it_touches(lab: Production, engine: FakeCompose) -> None:
