@@ -2,14 +2,15 @@
 
 The folder holds lab.toml, rosters, certificates and backups, the checkout's compose files, and
 `.env`, which says which of those are used, and names the image.  Nothing in it says where it lies,
-so it can be moved.  Compose is run there, as a plugin or as docker-compose 1.29.  The containers run
-on a tag of their own (`IN_USE`), so that an image built meanwhile comes by an upgrade alone.
+so it can be moved.  Compose is run there, as a plugin or as docker-compose 1.29.  The containers
+run on a tag of their own (`IN_USE`), so that an image built meanwhile comes by an upgrade alone.
 Students' servers are no part of this: they run on through everything but a restore's lost lease.
 """
 
 import os
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -20,13 +21,16 @@ from typing import IO, Annotated, Any
 
 import typer
 
+from miglab_api.holders import LAB_LABEL
 from miglab_hub.checkout import checkout
 from miglab_hub.errors import StartError
-from miglab_hub.settings.lab_toml import load
+from miglab_hub.home_volumes import home_prefix, recorded_home_volumes
+from miglab_hub.settings.lab_toml import Settings, load
 
 READY_S = 180.0
 POLL_S = 1.0
 STATE = "{{.State.Status}} {{.RestartCount}} {{.State.Health.Status}}"
+VOLUME_AND_LAB = f'{{{{.Name}}}} {{{{.Label "{LAB_LABEL}"}}}}'
 UNFINISHED = ".unfinished"
 CHANGED_MEANWHILE = 1  # tar's exit status for files that were written to as it read them
 COMPOSE_FILES = ("compose.yaml", "compose.gpu.yaml")  # the second for real GPUs
@@ -165,9 +169,9 @@ class Production:
         return f"{self.project}-in-use"
 
     @property
-    def home_prefix(self) -> str:
-        """Return the prefix of the names of students' volumes."""
-        return f"{load(self.folder / 'lab.toml', running=False).lab_id}-home-"
+    def settings(self) -> Settings:
+        """Return what lab.toml says."""
+        return load(self.folder / "lab.toml", running=False)
 
     def restart(self, parts: Iterable[str] = PARTS) -> None:
         """Check lab.toml, then start the containers, or start them anew.
@@ -217,6 +221,8 @@ class Production:
     def backup(self, *, homes: bool = True) -> Path:
         """Save the lab's data, its settings and, unless told otherwise, the students' homes.
 
+        A volume that is only named like a home is left out, and said on stderr.
+
         Returns:
             A new folder below `backups`; it appears whole or not at all.
 
@@ -233,7 +239,7 @@ class Production:
             for name in ("lab.toml", ".env"):
                 shutil.copy(self.folder / name, unfinished)
             shutil.copytree(self.folder / "rosters", unfinished / "rosters")
-            for volume in self._home_volumes() if homes else ():
+            for volume in self._lab_homes(unfinished / "lab.tar") if homes else ():
                 self._save_home(volume, unfinished / "homes" / f"{volume}.tar")
             unfinished.replace(target)
         except OSError as error:
@@ -258,8 +264,7 @@ class Production:
         self.stop()
         try:
             self._restore_data(saved, *(["--new-host"] if new_host else []))
-            existing = set(self._home_volumes())
-            missing = [file for file in saved.glob("homes/*.tar") if file.stem not in existing]
+            missing = self._missing_homes(saved)
             for file in missing:
                 self._restore_home(file)
         finally:
@@ -303,9 +308,35 @@ class Production:
     def _settings_mount(self) -> tuple[str, str]:
         return "-v", f"{self.folder}:/etc/miglab:ro"
 
-    def _home_volumes(self) -> list[str]:
-        names = _docker("volume", "ls", "--quiet", "--filter", f"name={self.home_prefix}").split()
-        return [name for name in names if name.startswith(self.home_prefix)]
+    def _lab_homes(self, archive: Path) -> list[str]:
+        """Return the volumes that are this lab's homes: by label, or without one by its record."""
+        settings = self.settings
+        recorded = recorded_home_volumes(settings, archive)
+        homes = []
+        for volume, lab in self._lab_of_volumes().items():
+            if lab == settings.lab_id or (not lab and volume in recorded):
+                homes.append(volume)
+            else:
+                owner = f'of the lab "{lab}"' if lab else "without a label, and nobody's home"
+                print(f"{volume} is {owner}: it is not in the backup", file=sys.stderr)
+        return homes
+
+    def _missing_homes(self, saved: Path) -> list[Path]:
+        """Return the saved homes that have no volume; another lab's volume is said on stderr."""
+        labs, own = self._lab_of_volumes(), self.settings.lab_id
+        files = sorted(saved.glob("homes/*.tar"))
+        for file in files:
+            if (lab := labs.get(file.stem, "")) not in ("", own):
+                owner = f'{file.stem} is of the lab "{lab}"'
+                print(f"{owner}: it is left alone, and {file} is not unpacked", file=sys.stderr)
+        return [file for file in files if file.stem not in labs]
+
+    def _lab_of_volumes(self) -> dict[str, str]:
+        """Return the lab on the label of each volume named like a home; empty without a label."""
+        prefix = home_prefix(self.settings)
+        listing = _docker("volume", "ls", "--filter", f"name={prefix}", "--format", VOLUME_AND_LAB)
+        lines = [line.partition(" ") for line in listing.splitlines()]
+        return {volume: lab.strip() for volume, _, lab in lines if volume.startswith(prefix)}
 
     def _save_home(self, volume: str, file: Path) -> None:
         file.parent.mkdir(mode=0o700, exist_ok=True)
@@ -314,7 +345,7 @@ class Production:
             self._tar(f"{volume}:/home:ro", options, also=CHANGED_MEANWHILE, stdout=out)
 
     def _restore_home(self, file: Path) -> None:
-        _docker("volume", "create", file.stem)
+        _docker("volume", "create", "--label", f"{LAB_LABEL}={self.settings.lab_id}", file.stem)
         try:
             with file.open("rb") as packed:
                 self._tar(f"{file.stem}:/home", ("--extract", "--numeric-owner"), stdin=packed)
