@@ -199,7 +199,7 @@ def test_on_slurm_the_record_of_usage_is_kept_and_there_is_no_engine(
     """A Slurm lab has no ledger that could forget one."""
     used.ledger.unlink()
     stay = Stay(1, "ada", "", "ml", "1g.5gb", "gpu:1g.5gb:1", 1.0, 2.0)
-    Submissions(used.slurm_jobs, used.lab_id).note(stay)
+    Submissions(used.slurm_jobs, used.lab_id).note_stay(stay)
     make_backup(used, tmp_path / "copy.tar")
     used.slurm_jobs.unlink()
     restore_backup(used, tmp_path / "copy.tar", new_host=True)

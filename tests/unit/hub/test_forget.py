@@ -135,7 +135,7 @@ def test_on_slurm_the_home_is_the_sites(used: Settings) -> None:
     on_slurm = used.model_copy(update={"servers": students})
     submissions = Submissions(used.slurm_jobs, used.lab_id)
     for job, user in ((1, "ada"), (2, "bob")):
-        submissions.note(Stay(job, user, "", "ml", "1g.5gb", "gpu:1g.5gb:1", 1.0, 2.0))
+        submissions.note_stay(Stay(job, user, "", "ml", "1g.5gb", "gpu:1g.5gb:1", 1.0, 2.0))
     assert [stay["job"] for stay in collect_records(on_slurm, "ada")["usage"]] == [1]
     forgotten = forget(on_slurm, "ada")
     assert (forgotten.home, forgotten.changed["hub account"]) == ("", 1)

@@ -4,6 +4,7 @@ tests/docker asks a real one.
 """
 
 import io
+import runpy
 import subprocess
 import tarfile
 from collections.abc import Mapping
@@ -313,6 +314,12 @@ def test_a_backup_whose_record_of_homes_is_damaged_is_none(
     with pytest.raises(StartError, match="does not say whose homes are whose"):
         lab.backup()
     assert list((lab.folder / "backups").iterdir()) == []
+
+
+def test_the_containers_program_finds_what_it_calls() -> None:
+    """It lies outside the packages, where no type checker follows a function's new name."""
+    program = runpy.run_path(str(FILE.parent / "hub" / "run.py"), run_name="imported")
+    assert program["PREPARE"].keys() == {"pool", "hub", "proxy", "check"}
 
 
 def test_the_proxy_is_given_its_own_secret_alone() -> None:
