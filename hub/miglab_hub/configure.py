@@ -43,6 +43,7 @@ from miglab_api.scopes import (
     STAFF_SCOPE,
 )
 from miglab_hub import lab_secrets
+from miglab_hub.home_volumes import home_prefix
 from miglab_hub.plugins import plugin
 from miglab_hub.settings.lab_toml import SCHEDULER, Settings
 from miglab_hub.settings.tables import SHARED_PASSWORD
@@ -251,7 +252,7 @@ def update_docker(c: Any, settings: Settings) -> None:
     """
     c.MIGDockerSpawner.remove = True
     c.MIGDockerSpawner.image = settings.servers.image
-    c.MIGDockerSpawner.home_volume = f"{settings.lab_id}-home-{{username}}"
+    c.MIGDockerSpawner.home_volume = f"{home_prefix(settings)}{{username}}"
     c.MIGDockerSpawner.prefix = settings.lab_id
     c.MIGDockerSpawner.network_name = settings.network
     c.MIGDockerSpawner.use_internal_ip = True

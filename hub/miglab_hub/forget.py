@@ -8,7 +8,6 @@ import os
 import secrets
 import shutil
 import sqlite3
-import string
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -18,22 +17,21 @@ from typing import Any
 
 import requests
 from docker.errors import DockerException, NotFound  # noqa: TID251 - it removes the home's volume
-from escapism import escape
 from jupyterhub import orm
 
 import docker  # noqa: TID251
 from miglab_hub.errors import StartError
+from miglab_hub.home_volumes import home_volume
 from miglab_hub.plugins import plugins
 from miglab_hub.settings.lab_toml import Settings
 from miglab_pool.ledger import people
 from miglab_pool.ledger.tables import VERSION, LedgerError, check_file
-from miglab_spawner.containers.home_volume import remove_stale_measurements
+from miglab_spawner.containers.home_volume import labelled_lab, remove_stale_measurements
 from miglab_spawner.local import folder_name
 from miglab_spawner.people import HomeNames, HomeNamesDamaged, user_id_of
 
 DOCKER_TIMEOUT_S = 30
 OLD_LEDGER = "the ledger is an older miglab's: start the lab once, which upgrades it"
-_VOLUME_SAFE = frozenset(string.ascii_lowercase + string.digits)
 
 
 @dataclass(frozen=True)
@@ -261,11 +259,6 @@ def _remove_home(settings: Settings, hub: Any, user: str) -> str:
         return home
 
 
-def home_volume(settings: Settings, name: str) -> str:
-    """Return the volume of a home of this name, as DockerSpawner names it."""
-    return f"{settings.lab_id}-home-{escape(name, _VOLUME_SAFE, escape_char='-').lower()}"
-
-
 def _remove_folder(folder: Path) -> str:
     if not folder.exists():
         return ""
@@ -294,6 +287,11 @@ def _remove_volume(settings: Settings, name: str) -> str:
     try:
         with closing(docker.APIClient(base_url=url, timeout=DOCKER_TIMEOUT_S)) as api:
             _check_engine(settings, str(api.info().get("ID")))
+            if (owner := labelled_lab(api.inspect_volume(name))) not in ("", settings.lab_id):
+                raise StartError(
+                    f'the volume {name} is a home of the lab "{owner}": it is left alone. Add '
+                    "--keep-home to delete what this lab keeps. Nothing was changed."
+                )
             remove_stale_measurements(api, settings.lab_id)
             api.remove_volume(name)
     except NotFound:

@@ -15,11 +15,11 @@ from miglab_api.holders import LAB_LABEL
 from miglab_hub import lab_secrets
 from miglab_hub.errors import StartError
 from miglab_hub.launch.preflight import check_shapes, check_state
-from miglab_hub.launch.up import PRIVATE, siblings_of
+from miglab_hub.launch.up import PRIVATE, plan_siblings
 from miglab_hub.service.gpus import geometries
 from miglab_hub.settings.lab_toml import Settings, load
 from miglab_hub.sign_in import check_identity, check_installed
-from miglab_spawner.containers.networks import join, remove_unused
+from miglab_spawner.containers.networks import join_containers, remove_unused
 from miglab_spawner.containers.server_labels import HOME
 
 CONTAINERS = ("miglab-pool", "miglab-hub", "miglab-proxy")
@@ -45,7 +45,7 @@ def prepare_hub(settings: Settings) -> None:
     remove_unused(api, settings.lab_id)
     for network in api.networks(filters={"label": f"{LAB_LABEL}={settings.lab_id}"}):
         if HOME in (network.get("Labels") or {}):  # not one for all servers, which a trial lab left
-            join(api, network["Id"], CONTAINERS)
+            join_containers(api, network["Id"], CONTAINERS)
     api.close()
 
 
@@ -93,7 +93,7 @@ def main() -> int:
         return BAD_SETTINGS
     if part == "check":
         return 0
-    sibling = next(sibling for sibling in siblings_of(settings) if sibling.name == part)
+    sibling = next(sibling for sibling in plan_siblings(settings) if sibling.name == part)
     program, *_ = sibling.command
     os.execvpe(program, list(sibling.command), {**os.environ, **sibling.env})  # noqa: S606
 

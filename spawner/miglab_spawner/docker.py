@@ -23,7 +23,12 @@ from miglab_spawner import home_size
 from miglab_spawner.borrower import SliceRunner
 from miglab_spawner.containers.container_runner import COMMAND, ENGINE_ERRORS, ContainerRunner
 from miglab_spawner.containers.gpu_handover import check_container, listing_thread
-from miglab_spawner.containers.home_volume import home_directory, measure_volume
+from miglab_spawner.containers.home_volume import (
+    HomeTaken,
+    ensure_home_volume,
+    home_directory,
+    measure_volume,
+)
 from miglab_spawner.containers.host_config import (
     ContainerLimits,
     SavedLease,
@@ -137,6 +142,7 @@ class MIGDockerSpawner(PoolSpawnerMixin, ServerNetworks, DockerSpawner):
         volume = self.format_volume_name(self.home_volume, self)
         measurement = (self.image, volume, self.lab_id, self.home_gib)
         try:
+            await self._ensure_home_volume()
             return await self._with_engine(
                 measure_volume, *measurement, executor=self.measurement_threads
             )
@@ -203,6 +209,7 @@ class MIGDockerSpawner(PoolSpawnerMixin, ServerNetworks, DockerSpawner):
         hard = hard_host_config(self.grant, await self._hook_driver())
         host = {**self._soft_host_config(self.limits, site_host), **escape_braces(hard)}
         home = await self._find_home()
+        await self._ensure_home_volume()
         with self._temporary_traits(
             extra_create_kwargs=create, extra_host_config=host, home_dir=home
         ):
@@ -271,6 +278,30 @@ class MIGDockerSpawner(PoolSpawnerMixin, ServerNetworks, DockerSpawner):
             volume = self.format_volume_name(self.home_volume, self)
             binds[volume] = {"bind": self.home_dir, "mode": "rw"}
         return binds
+
+    async def _ensure_home_volume(self) -> None:
+        """Make the home volume with this lab's label, unless it is there.
+
+        Raises:
+            NotStarted: it is another lab's, in which the name may be somebody else's.
+        """
+        if not self._has_home_volume:
+            return
+        volume = self.format_volume_name(self.home_volume, self)
+        try:
+            await self._with_engine(ensure_home_volume, volume, self.lab_id, self.escaped_name)
+        except HomeTaken as taken:
+            self.log.error(
+                "The volume %s is a home of the lab %s, so it is left alone. Set "
+                "c.MIGDockerSpawner.home_volume to names that nobody else uses.",
+                volume,
+                taken,
+            )
+            raise NotStarted(
+                "Your server was not started, because another lab on this host keeps somebody's "
+                "files where yours would lie. Tell your instructor; the hub's log says what to do.",
+                reason="name-taken",
+            ) from taken
 
     async def _find_home(self) -> str:
         """Return where the home volume is mounted in a container of this image.

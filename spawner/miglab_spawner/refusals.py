@@ -55,7 +55,7 @@ REASONS = {
     "never-runs": "Slurm accepted the job, and says that it can never run.",
     "job-ended": "The job ended before its server answered.",
     "open-network": "On the Docker network that the site names servers reach one another.",
-    "name-taken": "A container or network that was not made for this server goes by its name.",
+    "name-taken": "Its container's, network's or home volume's name is already taken by another.",
     "no-home": "Neither `home_dir` nor the image says where the home is, so no file would be kept.",
     "home-unknown": "`home_names_file`, which says whose home is whose, cannot be read.",
     "create-timeout": "The server could not be made within `create_timeout_s`.",

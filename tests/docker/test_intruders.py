@@ -26,7 +26,7 @@ from miglab_api.offers import BORROW
 from miglab_bench.harness.student import Student, wait_for
 from miglab_bench.harness.temporary import TemporaryLab, temporary_lab
 from miglab_hub import egress
-from miglab_hub.forget import home_volume
+from miglab_hub.home_volumes import home_volume
 from miglab_spawner.containers import networks
 
 from .conftest import installed

@@ -490,3 +490,31 @@ async def test_files_outlive_the_container(hub, lab, container_of):
     await hub.start("ada", shape="cpu")
     assert container_of("ada").id != first
     assert execute(container_of("ada"), "cat", "/home/student/work.txt") == (0, "mine\n")
+
+
+@pytest.mark.parametrize("home_gib", [0, 1])
+async def test_a_home_has_the_labs_label(hub, lab: PoolLab, engine, home_gib: int):
+    """Whether or not it is measured first; a backup takes it by this label."""
+    hub.user("kit").spawner.home_gib = home_gib
+    await hub.start("kit", shape="1g.5gb")
+    volume = engine.volumes.get(f"{LAB}-home-kit")
+    assert volume.attrs["Labels"] == {"miglab.lab": LAB, "miglab.home": "kit"}
+    await hub.stop("kit")
+    volume.remove()
+
+
+@pytest.mark.parametrize(("shape", "home_gib"), [("1g.5gb", 0), ("1g.5gb", 1), ("cpu", 0)])
+async def test_another_labs_home_is_mounted_nowhere(
+    hub, lab: PoolLab, engine, shape: str, home_gib: int
+):
+    """The name there may be somebody else's: the start is refused, and the volume stays."""
+    labels = {"miglab.lab": "another-lab"}
+    theirs = engine.volumes.create(f"{LAB}-home-lou", labels=labels)
+    hub.user("lou").spawner.home_gib = home_gib
+    try:
+        assert (await hub.refused("lou", shape=shape)).reason == "name-taken"
+        assert engine.volumes.get(theirs.name).attrs["Labels"] == labels
+        assert not engine.containers.list(all=True, filters={"name": f"{LAB}-lou"})
+    finally:
+        theirs.remove()
+    await lab.until_empty()

@@ -30,7 +30,7 @@ def containers(engine: docker.DockerClient) -> set[str]:
 
 def trial(engine: docker.DockerClient, image: str, host: Path) -> Toolkit:
     path, file = f"{host}:{HOST_PATH}", str(host / "config.toml")
-    return Toolkit.of(run_trial(engine.api, image, path=path, settings=file))
+    return Toolkit.parse(run_trial(engine.api, image, path=path, settings=file))
 
 
 def test_version_and_settings_are_those_of_the_host(
@@ -46,7 +46,7 @@ def test_an_engine_without_the_hook_says_so(
     engine: docker.DockerClient, base_image: str, host: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What it answers to a driver that it has not is read as a toolkit that is not installed."""
-    monkeypatch.setattr(engine_findings, "driver_for", lambda version: "nobody")
+    monkeypatch.setattr(engine_findings, "gpu_driver_name", lambda version: "nobody")
     before = containers(engine)
     with pytest.raises(APIError) as refusal:
         trial(engine, base_image, host)

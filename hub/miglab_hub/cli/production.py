@@ -1,7 +1,8 @@
 """`miglab production`: the lab as three containers, run from a folder of its own.
 
-The folder holds lab.toml, rosters, certificates and backups, and `.env`, which names the compose
-files and the image.  Compose is run there, as a plugin or as docker-compose 1.29.  The containers
+The folder holds lab.toml, rosters, certificates and backups, the checkout's compose files, and
+`.env`, which says which of those are used, and names the image.  Nothing in it says where it lies,
+so it can be moved.  Compose is run there, as a plugin or as docker-compose 1.29.  The containers
 run on a tag of their own (`IN_USE`), so that an image built meanwhile comes by an upgrade alone.
 Students' servers are no part of this: they run on through everything but a restore's lost lease.
 """
@@ -9,6 +10,7 @@ Students' servers are no part of this: they run on through everything but a rest
 import os
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -19,20 +21,23 @@ from typing import IO, Annotated, Any
 
 import typer
 
+from miglab_api.holders import LAB_LABEL
 from miglab_hub.checkout import checkout
 from miglab_hub.errors import StartError
-from miglab_hub.settings.lab_toml import load
+from miglab_hub.home_volumes import home_prefix, recorded_home_volumes
+from miglab_hub.settings.lab_toml import Settings, load
 
 READY_S = 180.0
 POLL_S = 1.0
 STATE = "{{.State.Status}} {{.RestartCount}} {{.State.Health.Status}}"
+VOLUME_AND_LAB = f'{{{{.Name}}}} {{{{.Label "{LAB_LABEL}"}}}}'
 UNFINISHED = ".unfinished"
 CHANGED_MEANWHILE = 1  # tar's exit status for files that were written to as it read them
+COMPOSE_FILES = ("compose.yaml", "compose.gpu.yaml")  # the second for real GPUs
 ENV = """\
-# Where the lab's parts are, for `miglab production` and for `docker compose` in this folder.
+# What the lab consists of, for `miglab production` and for `docker compose` in this folder.
 COMPOSE_PROJECT_NAME=miglab
 COMPOSE_FILE={files}
-MIGLAB_FOLDER={folder}
 MIGLAB_IMAGE=miglab-hub
 MIGLAB_LISTEN=443
 """
@@ -64,7 +69,7 @@ def init(
         bool, typer.Option("--simulated", help="For simulated GPUs, on a host without any.")
     ] = False,
 ) -> None:
-    """Make the lab's folder: lab.toml, .env, rosters, tls and backups."""
+    """Make the lab's folder: lab.toml, .env, compose files, rosters, tls and backups."""
     folder = folder.resolve()
     images = checkout().resolve() / "images"
     if folder.is_relative_to(images.parent):
@@ -78,9 +83,9 @@ def init(
     if not simulated:
         template = template.replace('simulate = ["A100-40GB", "A100-40GB"] ', "simulate = []")
     (folder / "lab.toml").write_text(template, encoding="utf-8")
-    names = ("compose.yaml",) if simulated else ("compose.yaml", "compose.gpu.yaml")
-    files = os.pathsep.join(str(images / name) for name in names)
-    (folder / ".env").write_text(ENV.format(files=files, folder=folder), encoding="utf-8")
+    copy_compose_files(folder)
+    files = os.pathsep.join(COMPOSE_FILES[:1] if simulated else COMPOSE_FILES)
+    (folder / ".env").write_text(ENV.format(files=files), encoding="utf-8")
     print(f"{folder}: edit lab.toml, put the certificate into tls, then `restart`")
 
 
@@ -182,9 +187,9 @@ class Production:
         return f"{self.project}-in-use"
 
     @property
-    def home_prefix(self) -> str:
-        """Return the prefix of the names of students' volumes."""
-        return f"{load(self.folder / 'lab.toml', running=False).lab_id}-home-"
+    def settings(self) -> Settings:
+        """Return what lab.toml says."""
+        return load(self.folder / "lab.toml", running=False)
 
     def restart(self, parts: Iterable[str] = PARTS) -> None:
         """Check lab.toml, then start the containers, or start them anew.
@@ -234,6 +239,8 @@ class Production:
     def backup(self, *, homes: bool = True) -> Path:
         """Save the lab's data, its settings and, unless told otherwise, the students' homes.
 
+        A volume that is only named like a home is left out, and said on stderr.
+
         Returns:
             A new folder below `backups`; it appears whole or not at all.
 
@@ -250,7 +257,7 @@ class Production:
             for name in ("lab.toml", ".env"):
                 shutil.copy(self.folder / name, unfinished)
             shutil.copytree(self.folder / "rosters", unfinished / "rosters")
-            for volume in self._home_volumes() if homes else ():
+            for volume in self._lab_homes(unfinished / "lab.tar") if homes else ():
                 self._save_home(volume, unfinished / "homes" / f"{volume}.tar")
             unfinished.replace(target)
         except OSError as error:
@@ -275,8 +282,7 @@ class Production:
         self.stop()
         try:
             self._restore_data(saved, *(["--new-host"] if new_host else []))
-            existing = set(self._home_volumes())
-            missing = [file for file in saved.glob("homes/*.tar") if file.stem not in existing]
+            missing = self._missing_homes(saved)
             for file in missing:
                 self._restore_home(file)
         finally:
@@ -306,6 +312,7 @@ class Production:
         return is_first
 
     def _start(self, parts: Iterable[str] = PARTS) -> None:
+        copy_compose_files(self.folder)
         for part in parts:  # one by one: compose 1.29 waits for ever for one that does not start
             self._compose("up", "-d", "--no-deps", "--force-recreate", part)
             _wait_until_healthy(f"miglab-{part}")
@@ -331,9 +338,35 @@ class Production:
     def _settings_mount(self) -> tuple[str, str]:
         return "-v", f"{self.folder}:/etc/miglab:ro"
 
-    def _home_volumes(self) -> list[str]:
-        names = _docker("volume", "ls", "--quiet", "--filter", f"name={self.home_prefix}").split()
-        return [name for name in names if name.startswith(self.home_prefix)]
+    def _lab_homes(self, archive: Path) -> list[str]:
+        """Return the volumes that are this lab's homes: by label, or without one by its record."""
+        settings = self.settings
+        recorded = recorded_home_volumes(settings, archive)
+        homes = []
+        for volume, lab in self._lab_of_volumes().items():
+            if lab == settings.lab_id or (not lab and volume in recorded):
+                homes.append(volume)
+            else:
+                owner = f'of the lab "{lab}"' if lab else "without a label, and nobody's home"
+                print(f"{volume} is {owner}: it is not in the backup", file=sys.stderr)
+        return homes
+
+    def _missing_homes(self, saved: Path) -> list[Path]:
+        """Return the saved homes that have no volume; another lab's volume is said on stderr."""
+        labs, own = self._lab_of_volumes(), self.settings.lab_id
+        files = sorted(saved.glob("homes/*.tar"))
+        for file in files:
+            if (lab := labs.get(file.stem, "")) not in ("", own):
+                owner = f'{file.stem} is of the lab "{lab}"'
+                print(f"{owner}: it is left alone, and {file} is not unpacked", file=sys.stderr)
+        return [file for file in files if file.stem not in labs]
+
+    def _lab_of_volumes(self) -> dict[str, str]:
+        """Return the lab on the label of each volume named like a home; empty without a label."""
+        prefix = home_prefix(self.settings)
+        listing = _docker("volume", "ls", "--filter", f"name={prefix}", "--format", VOLUME_AND_LAB)
+        lines = [line.partition(" ") for line in listing.splitlines()]
+        return {volume: lab.strip() for volume, _, lab in lines if volume.startswith(prefix)}
 
     def _save_home(self, volume: str, file: Path) -> None:
         file.parent.mkdir(mode=0o700, exist_ok=True)
@@ -342,7 +375,7 @@ class Production:
             self._tar(f"{volume}:/home:ro", options, also=CHANGED_MEANWHILE, stdout=out)
 
     def _restore_home(self, file: Path) -> None:
-        _docker("volume", "create", file.stem)
+        _docker("volume", "create", "--label", f"{LAB_LABEL}={self.settings.lab_id}", file.stem)
         try:
             with file.open("rb") as packed:
                 self._tar(f"{file.stem}:/home", ("--extract", "--numeric-owner"), stdin=packed)
@@ -376,7 +409,7 @@ def production(folder: Path) -> Production:
     """Return the lab of a folder.
 
     Raises:
-        StartError: it is none that `init` made, or was moved.
+        StartError: it is none that `init` made.
     """
     folder = folder.resolve()
     file = folder / ".env"
@@ -390,9 +423,13 @@ def production(folder: Path) -> Production:
     for line in ENV.splitlines()[1:]:
         if not env.get(key := line.split("=")[0]):
             raise StartError(f"{file} does not say {key}")
-    if env["MIGLAB_FOLDER"] != str(folder):
-        raise StartError(f"{file} is of {env['MIGLAB_FOLDER']}: set MIGLAB_FOLDER={folder} in it")
     return Production(folder, env)
+
+
+def copy_compose_files(folder: Path) -> None:
+    """Copy the checkout's compose files into a lab's folder, where their relative paths lead."""
+    for name in COMPOSE_FILES:
+        shutil.copyfile(checkout() / "images" / name, folder / name)
 
 
 def _compose_program() -> tuple[str, ...]:

@@ -1,4 +1,6 @@
-"""The home volume: where it belongs in a container, and how large it is.
+"""The home volume: whose it is, where it belongs in a container, and how large it is.
+
+A volume is a lab's by its label; one without, which somebody made by hand, is whoever's names it.
 
 Only the engine can read it, so a container of its own measures it.  It runs as root, since the
 owner of a folder can close it to its own group and to itself, without network, with the right to
@@ -18,6 +20,7 @@ from docker.errors import NotFound  # noqa: TID251 - one of the rooms that talk 
 from requests import RequestException
 
 from miglab_api.holders import LAB_LABEL
+from miglab_spawner.containers.server_labels import HOME
 from miglab_spawner.home_size import GIB, KIB, LARGEST_SHOWN, HomeUse, max_files, parse_use
 
 MEASURES_LABEL = "miglab.measures"  # the label of such a container: the lab's name
@@ -50,6 +53,36 @@ def home_directory(image: Mapping[str, Any], env: Mapping[str, str]) -> str:
         return home
     folder = posixpath.normpath(image.get("WorkingDir") or "/")
     return folder if folder.startswith("/home/") else ""
+
+
+class HomeTaken(Exception):
+    """A volume has the home's name, but another lab's label; the argument is that lab's name."""
+
+
+def ensure_home_volume(api: Any, volume: str, lab: str, home: str) -> None:
+    """Create the volume of a home with the lab's label, unless it is there.
+
+    Args:
+        api: docker-py's ``APIClient``.
+        volume: its name.
+        lab: the lab's name.
+        home: the name under which the home goes.
+
+    Raises:
+        HomeTaken: the volume is another lab's.
+        DockerException, RequestException: the engine cannot say, or cannot create it.
+    """
+    try:
+        inspected = api.inspect_volume(volume)
+    except NotFound:  # one that is made meanwhile comes back as it is
+        inspected = api.create_volume(volume, labels={LAB_LABEL: lab, HOME: home})
+    if (owner := labelled_lab(inspected)) not in ("", lab):
+        raise HomeTaken(owner)
+
+
+def labelled_lab(volume: Mapping[str, Any]) -> str:
+    """Return the lab that a volume's label names, by Docker's inspect; empty without a label."""
+    return str((volume.get("Labels") or {}).get(LAB_LABEL, ""))
 
 
 def measure_volume(api: Any, image: str, volume: str, lab: str, limit_gib: float) -> HomeUse | None:

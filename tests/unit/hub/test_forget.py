@@ -11,9 +11,11 @@ from jupyterhub import orm
 from tests import old_ledgers
 from typer.testing import CliRunner
 
+from miglab_api.holders import LAB_LABEL
 from miglab_hub import cli
 from miglab_hub.errors import StartError
-from miglab_hub.forget import collect_records, forget, has_records, home_volume
+from miglab_hub.forget import collect_records, forget, has_records
+from miglab_hub.home_volumes import home_volume
 from miglab_hub.settings.lab_toml import Settings
 from miglab_pool.ledger import people
 from miglab_pool.ledger.ledger import Ledger
@@ -225,10 +227,16 @@ def test_a_name_is_no_pattern(used: Settings, user: str) -> None:
 def test_another_engine_has_no_homes_of_this_lab(
     used: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A shell without the lab's DOCKER_HOST is told so: no home counts as gone, none is removed."""
+    """A shell without the lab's DOCKER_HOST is told so: no home counts as gone, none is removed.
+
+    Nor is a volume that another lab has made on the lab's own engine.
+    """
     removed: list[str] = []
     engine = SimpleNamespace(
-        info=lambda: {"ID": "another"}, remove_volume=removed.append, close=lambda: None
+        info=lambda: {"ID": "another"},
+        inspect_volume=lambda _: {"Labels": {LAB_LABEL: "another"}},
+        remove_volume=removed.append,
+        close=lambda: None,
     )
     monkeypatch.setattr("miglab_hub.forget.docker.APIClient", lambda **_: engine)
     monkeypatch.setattr("miglab_hub.forget.remove_stale_measurements", lambda *_: None)
@@ -240,6 +248,10 @@ def test_another_engine_has_no_homes_of_this_lab(
         forget(used, "ada")
     assert not removed and collect_records(used, "ada")["hub"] is not None
     engine.info = lambda: {"ID": "own"}
+    with pytest.raises(StartError, match='a home of the lab "another"'):
+        forget(used, "ada")
+    assert not removed
+    engine.inspect_volume = lambda _: {"Labels": None}
     assert forget(used, "ada").home == home_volume(used, "ada")
     assert removed == [home_volume(used, "ada")]
     assert home_volume(used, "Ada.L") == "miglab-home--41da-2e-4c", "as DockerSpawner names it"

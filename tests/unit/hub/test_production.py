@@ -3,7 +3,10 @@
 tests/docker asks a real one.
 """
 
+import io
+import runpy
 import subprocess
+import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -31,10 +34,18 @@ class FakeCompose:
     def __init__(self) -> None:
         self.calls: list[str] = []
         self.images = {"miglab-hub": OLD}
-        self.volumes = ["miglab-home-ada", "miglab-home-bo", "not-miglab-home-cy"]
+        self.volumes = {
+            "miglab-home-ada": "miglab",
+            "miglab-home-bo": "",  # made by hand, and bo's by the lab's record
+            "miglab-home-old": "",
+            "miglab-home-page-home-cy": "miglab-home-page",
+            "not-miglab-home-cy": "not",
+        }
+        self.home_names = b'{"ada": "1t2026", "bo": "2t2026"}'
         self.running = ""
         self.fails: dict[str, str] = {}
         self.env: Mapping[str, str] = {}
+        self.folder = Path()
 
     def __call__(self, arguments: Any, **options: Any) -> subprocess.CompletedProcess[bytes]:
         """Instead of `subprocess.run`."""
@@ -65,12 +76,16 @@ class FakeCompose:
                 bad = self.running == BROKEN and arguments[-1] == "miglab-hub"
                 return "restarting 3 starting" if bad else "running 0 healthy"
             case "volume" if arguments[2] == "ls":
-                return "\n".join(self.volumes)
+                return "\n".join(f"{name} {lab}" for name, lab in self.volumes.items())
         if " up -d " in line:
             self.running, self.env = self.images[IN_USE], options["env"]
+            self.folder = options["cwd"]
         if line.endswith("backup /backup/lab.tar"):
             (place,) = (w.removesuffix(":/backup") for w in arguments if w.endswith(":/backup"))
-            Path(place, "lab.tar").write_text("data")
+            with tarfile.open(Path(place, "lab.tar"), "w") as archive:
+                names = tarfile.TarInfo("home-names.json")
+                names.size = len(self.home_names)
+                archive.addfile(names, io.BytesIO(self.home_names))
         return "home" if "--create" in arguments else ""
 
     def did(self, *steps: str) -> None:
@@ -103,14 +118,12 @@ def test_init_makes_a_folder_that_only_its_owner_reads(tmp_path: Path) -> None:
     lab = production(tmp_path / "srv/lab")
     assert lab.folder.stat().st_mode & 0o777 == 0o700
     assert {file.name for file in lab.folder.iterdir()} == {
-        "lab.toml", ".env", "rosters", "tls", "backups",
+        "lab.toml", ".env", "compose.yaml", "compose.gpu.yaml", "rosters", "tls", "backups",
     }  # fmt: skip
     assert "\nsimulate = [] " in (lab.folder / "lab.toml").read_text()
-    files = [Path(name) for name in lab.env["COMPOSE_FILE"].split(":")]
-    assert [file.name for file in files] == ["compose.yaml", "compose.gpu.yaml"]
-    assert all(file.is_file() for file in files)
+    assert lab.env["COMPOSE_FILE"] == "compose.yaml:compose.gpu.yaml"
     init(tmp_path / "trial", simulated=True)
-    assert production(tmp_path / "trial").env["COMPOSE_FILE"] == str(files[0])
+    assert production(tmp_path / "trial").env["COMPOSE_FILE"] == "compose.yaml"
 
 
 def test_init_overwrites_nothing(tmp_path: Path) -> None:
@@ -136,11 +149,29 @@ def test_without_its_folder_a_command_says_so(
     assert engine.calls == []
 
 
-def test_a_folder_that_was_moved_is_not_started(lab: Production, tmp_path: Path) -> None:
-    """Docker would make an empty folder at the old place, and mount that."""
-    lab.folder.rename(tmp_path / "moved")
-    with pytest.raises(StartError, match=f"set MIGLAB_FOLDER={tmp_path}/moved"):
-        production(tmp_path / "moved")
+def test_a_folder_that_was_moved_runs_from_its_new_place(
+    lab: Production, engine: FakeCompose, tmp_path: Path
+) -> None:
+    """Neither `.env` nor what compose reads says where the folder, or the checkout, lies."""
+    lab.restart()
+    moved = lab.folder.rename(tmp_path / "moved")
+    engine.calls.clear()
+    production(moved).restart()
+    assert engine.folder == moved
+    engine.did(f"-v {moved}:/etc/miglab:ro", "--force-recreate pool")
+    texts = [(moved / name).read_text() for name in (".env", *room.COMPOSE_FILES)]
+    assert not [text for text in texts if str(tmp_path) in text or str(checkout()) in text]
+    own = {
+        mount for service in SERVICES.values() for mount in service["volumes"] if "/etc/" in mount
+    }
+    assert own == {".:/etc/miglab:ro"}
+
+
+def test_a_restart_takes_the_checkouts_compose_files(lab: Production, engine: FakeCompose) -> None:
+    """After a `git pull`, or in a folder that came from another host without them."""
+    (lab.folder / "compose.yaml").write_text("services: {}\n")
+    lab.restart()
+    assert (lab.folder / "compose.yaml").read_bytes() == FILE.read_bytes()
 
 
 def test_restart_checks_before_it_touches(lab: Production, engine: FakeCompose) -> None:
@@ -217,7 +248,7 @@ def test_a_backup_has_data_settings_and_homes(lab: Production, engine: FakeCompo
     files = {str(file.relative_to(saved)) for file in saved.rglob("*") if file.is_file()}
     homes = {"homes/miglab-home-ada.tar", "homes/miglab-home-bo.tar"}
     assert files == {"lab.tar", "lab.toml", ".env", "rosters/vision.csv", *homes}
-    assert {file for file in files if (saved / file).read_text() == "home"} == homes
+    assert {file for file in files if (saved / file).read_bytes() == b"home"} == homes
     engine.fails["miglab-home-bo:/home"] = "I/O error"
     with pytest.raises(StartError, match="I/O error"):
         lab.backup()
@@ -228,11 +259,12 @@ def test_a_restore_leaves_homes_that_are_there(lab: Production, engine: FakeComp
     """Bo's came after the backup, or was worked in since; the lab runs whatever happens."""
     lab.restart()
     saved = lab.backup()
-    engine.volumes.remove("miglab-home-ada")
+    del engine.volumes["miglab-home-ada"]
     engine.calls.clear()
     assert lab.restore(saved) == ["miglab-home-ada"]
     up = "--force-recreate hub"
-    engine.did(" stop", "restore /backup/lab.tar", "create miglab-home-ada", "--extract", up)
+    created = "volume create --label miglab.lab=miglab miglab-home-ada"
+    engine.did(" stop", "restore /backup/lab.tar", created, "--extract", up)
     assert not [call for call in engine.calls if "home-bo" in call]
     engine.fails["restore /"] = "is damaged"
     engine.calls.clear()
@@ -241,6 +273,53 @@ def test_a_restore_leaves_homes_that_are_there(lab: Production, engine: FakeComp
     engine.did(" stop", "restore /backup/lab.tar", up)
     with pytest.raises(StartError, match=r"no lab\.tar"):
         lab.restore(lab.folder)
+
+
+def test_a_backup_has_no_other_labs_homes(
+    lab: Production, engine: FakeCompose, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A volume is a lab's by its label, or without one by the lab's record; others are named."""
+    engine.volumes["miglab-home-bo"] = "another"
+    lab.restart()
+    saved = lab.backup()
+    assert [file.stem for file in saved.glob("homes/*")] == ["miglab-home-ada"]
+    assert capsys.readouterr().err.splitlines() == [
+        'miglab-home-bo is of the lab "another": it is not in the backup',
+        "miglab-home-old is without a label, and nobody's home: it is not in the backup",
+        'miglab-home-page-home-cy is of the lab "miglab-home-page": it is not in the backup',
+    ]
+
+
+def test_a_restore_leaves_another_labs_home(
+    lab: Production, engine: FakeCompose, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On the new host its name is taken: nothing is unpacked into it, and that is said."""
+    lab.restart()
+    saved = lab.backup()
+    del engine.volumes["miglab-home-bo"]
+    engine.volumes["miglab-home-ada"] = "another"
+    engine.calls.clear()
+    capsys.readouterr()
+    assert lab.restore(saved) == ["miglab-home-bo"]
+    assert not [call for call in engine.calls if "home-ada" in call]
+    assert 'miglab-home-ada is of the lab "another": it is left alone' in capsys.readouterr().err
+
+
+def test_a_backup_whose_record_of_homes_is_damaged_is_none(
+    lab: Production, engine: FakeCompose
+) -> None:
+    """Whose the homes without a label are is unknown then."""
+    lab.restart()
+    engine.home_names = b"{"
+    with pytest.raises(StartError, match="does not say whose homes are whose"):
+        lab.backup()
+    assert list((lab.folder / "backups").iterdir()) == []
+
+
+def test_the_containers_program_finds_what_it_calls() -> None:
+    """It lies outside the packages, where no type checker follows a function's new name."""
+    program = runpy.run_path(str(FILE.parent / "hub" / "run.py"), run_name="imported")
+    assert program["PREPARE"].keys() == {"pool", "hub", "proxy", "check"}
 
 
 def test_the_proxy_is_given_its_own_secret_alone() -> None:

@@ -2,10 +2,13 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
+from docker.errors import NotFound
 
-from miglab_spawner.containers.home_volume import home_directory
+from miglab_api.holders import LAB_LABEL
+from miglab_spawner.containers.home_volume import HomeTaken, ensure_home_volume, home_directory
 from miglab_spawner.home_size import GIB, KIB, HomeUse, measure_folder, parse_use, size_problem
 
 LARGEST = (("data", 9 * GIB), (".cache", 2 * GIB), ("a", GIB))
@@ -102,3 +105,34 @@ JUPYTERS = {"Env": ["PATH=/bin", "HOME=/home/jovyan"], "WorkingDir": "/home/jovy
 def test_where_the_home_is(image: dict[str, object], env: dict[str, str], home: str) -> None:
     """HOME, the site's before the image's; else the working directory if it lies under /home."""
     assert home_directory(image, env) == home
+
+
+class EngineWithOneVolume:
+    """The volume `home` is there with these labels; None: it is not there yet."""
+
+    def __init__(self, labels: dict[str, str] | None) -> None:
+        self.labels = labels
+
+    def inspect_volume(self, name: str) -> dict[str, Any]:
+        if self.labels is None:
+            raise NotFound(name)
+        return {"Name": name, "Labels": self.labels or None}  # as the engine says that of none
+
+    def create_volume(self, name: str, labels: dict[str, str]) -> dict[str, Any]:
+        self.labels = labels
+        return self.inspect_volume(name)
+
+
+@pytest.mark.parametrize("labels", [None, {}, {LAB_LABEL: "lab"}])
+def test_a_home_is_made_with_the_labs_label(labels: dict[str, str] | None) -> None:
+    """One that is there is used as it is, with the lab's label or without any."""
+    engine = EngineWithOneVolume(labels)
+    ensure_home_volume(engine, "home", "lab", "ada")
+    made = {LAB_LABEL: "lab", "miglab.home": "ada"}
+    assert engine.labels == (made if labels is None else labels)
+
+
+def test_another_labs_volume_is_no_home() -> None:
+    """Its name alone says nothing; whose it is, the error says."""
+    with pytest.raises(HomeTaken, match="another"):
+        ensure_home_volume(EngineWithOneVolume({LAB_LABEL: "another"}), "home", "lab", "ada")
