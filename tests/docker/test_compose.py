@@ -31,11 +31,11 @@ DOMAIN = "lab.test"
 REPLACED = {
     "git pull": "",
     "images/build all": "docker build --quiet --tag $image - < $folder/Dockerfile",
-    "./lab production init /srv/lab": "./lab production init $folder/lab --simulated",
+    "./lab production init /srv/lab": "./lab production init $place --simulated",
     "certbot certonly": "true",
     "/etc/letsencrypt/live": "$folder/live",
     "cd /opt/miglab": f"cd {REPOSITORY}",
-    "/srv/lab": "$folder/lab",
+    "/srv/lab": "$place",
     '"https://lab.example.edu"': f'"https://{DOMAIN}:$port"',
     "lab.example.edu": DOMAIN,
     'simulate = []\nuuids = ["GPU-…"]': 'simulate = ["A100-40GB", "A100-40GB"]',
@@ -74,12 +74,13 @@ class ProductionLab:
 
     def __init__(self, folder: Path, image: str) -> None:
         self.folder, self.image, self.port = folder, image, free_ports(1)
+        self.place = folder / "lab"
         self.recipe()
         self.renew_certificate()
 
     @property
     def toml(self) -> Path:
-        return self.folder / "lab" / "lab.toml"
+        return self.place / "lab.toml"
 
     def recipe(self, further_toml: str = "") -> None:
         """What the next build of the image is made from; each is another image."""
@@ -235,8 +236,9 @@ def test_the_page_as_printed(lab: ProductionLab, engine: docker.DockerClient) ->
     changed_settings(lab, student, lab.printed(page, "6. Start", "sh")[0].splitlines()[0])
     assert student.reaches_server()
     assert engine.containers.get(ada).attrs["State"]["Running"]
-    saved = lab.do(backup).strip()
+    saved = backed_up(lab, engine, backup)
     lab.wipe(engine)
+    lab.place = lab.place.rename(lab.folder / "moved")
     restore, unpack = lab.printed("keep-and-delete-data", "Restore", "sh")
     lab.do(of_backup(restore, saved))
     restored(lab, engine, student)
@@ -253,6 +255,17 @@ def test_the_page_as_printed(lab: ProductionLab, engine: docker.DockerClient) ->
     assert json.loads((lab.folder / "ada.json").read_text())["user"] == "ada"
     assert not engine.volumes.list(filters={"name": "miglab-home-ada"})
     student.close()
+
+
+def backed_up(lab: ProductionLab, engine: docker.DockerClient, command: str) -> str:
+    """The new backup, in which is no home of another lab on the engine."""
+    theirs = engine.volumes.create("miglab-home-zoe", labels={"miglab.lab": "another"})
+    try:
+        saved = lab.do(command).strip()
+    finally:
+        theirs.remove()
+    assert [file.name for file in Path(saved, "homes").iterdir()] == ["miglab-home-ada.tar"]
+    return saved
 
 
 def of_backup(command: str, saved: str) -> str:
