@@ -268,12 +268,12 @@ async def test_waits_in_the_queue_and_can_be_given_up(desk: Desk) -> None:
     await asyncio.wait_for(announced.wait(), LONG_S)
     assert [ticket.purpose for ticket in lab.waiting()] == [Purpose.BORROW]
     measuring.cancel()
-    await lab.until(lambda: not lab.waiting(), "the place is given up")
+    ada_borrower = desk.hub.spawner("ada").borrower
+    await lab.until(lambda: not lab.waiting() and not ada_borrower._runs, "the place is given up")
     many = [
         asyncio.create_task(labkit.measuring.measure.measure_async(product))
         for _ in range(borrower.MAX_ORDERS)
     ]
-    ada_borrower = desk.hub.spawner("ada").borrower
     await lab.until(lambda: len(ada_borrower._runs) == borrower.MAX_ORDERS, "all wait")
     with pytest.raises(errors.NotBorrowed, match="wait already"):
         await desk.calls(labkit.measure, product)
