@@ -154,16 +154,21 @@ class SlurmCluster:
         finally:
             daemon.send_signal(signal.SIGCONT)
 
-    def until_saved(self, within_s: float = START_S) -> None:
+    def until_saved(self, within_s: float = START_S) -> int:
         """Wait until slurmctld has saved its state, which it does every few seconds.
 
         A job that it started and has not saved is unknown to the next one, which has it killed.
         It saves nothing where nothing has changed, so a job comes and goes first.
+
+        Returns:
+            That job: what is saved may have it as one that waits, which has to go once more.
         """
         now = time.time()
-        self.command("scancel", str(self.submit("true", "--hold")))
+        job = self.submit("true", "--hold")
+        self.command("scancel", str(job))
         state = self.folder / "state" / "job_state"
         self.until(lambda: state.exists() and state.stat().st_mtime > now, "its state", within_s)
+        return job
 
     def lose_state(self) -> None:
         """Kill slurmctld and start one that knows no job: it gives the same job numbers again."""
