@@ -50,7 +50,7 @@ def on_slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmLab]:
         gres={"1g.5gb": 1},
         slurm="offer_s = 600",
         notebooks=str(notebooks),
-        more=RECLAIM,
+        tables=RECLAIM,
         testing=TESTING,
     ) as lab:
         node = f"nodename={lab.cluster.nodes[1]}"
