@@ -136,7 +136,7 @@ async def test_hostile_text(client: httpx.AsyncClient, text: str) -> None:
     for method, path in (("PUT", "/api/layout"), ("POST", "/layouts/preview")):
         answer = await client.request(method, path, json={"text": text}, headers=as_("admin-token"))
         assert answer.status_code == 422 and len(answer.text) < 500
-        assert answer.json().keys() == {"reason", "message"}
+        assert answer.json().keys() == {"reason", "message", "way_on"}
 
 
 # -- the page --------------------------------------------------------------------------------------
