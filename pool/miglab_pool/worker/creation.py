@@ -43,6 +43,7 @@ def is_blocked(store: Store, row: SliceRow) -> bool:
 
 
 def create(worker: Worker, number: int) -> None:
+    """Create a slice on its GPU, and record it, or why it could not be created."""
     if not _is_clear(worker, number):
         return
     with worker.store.write(durable=True) as tx:

@@ -20,6 +20,7 @@ from miglab_pool.worker.worker import Claim, Worker
 
 
 def destroy(worker: Worker, number: int) -> None:
+    """Destroy a slice that is being scrubbed; quarantine it if an unknown container uses it."""
     with worker.store.lock:
         row = worker.store.state.slices.get(number)
         if row is None or row.state != SliceState.SCRUBBING or row.lease is not None:
