@@ -20,7 +20,9 @@ CENTRE = """(() => {
   const box = element?.getBoundingClientRect();
   if (!box?.width) return null;
   const [x, y] = [Math.round(box.x + box.width / 2), Math.round(box.y + box.height / 2)];
-  return element.contains(document.elementFromPoint(x, y)) ? [x, y] : null;
+  const wasThere = window.lastCentre === `${x},${y}`;
+  window.lastCentre = `${x},${y}`;
+  return wasThere && element.contains(document.elementFromPoint(x, y)) ? [x, y] : null;
 })()"""
 
 
@@ -71,7 +73,11 @@ class Firefox:
         return wait_for(lambda: self._now(expression), expression)
 
     def click(self, element: str) -> None:
-        """Click on the middle of an element, once that is in sight and nothing lies over it."""
+        """Click on the middle of an element, once that is in sight, uncovered and at rest.
+
+        It is at rest if two looks find it at the same place: a page that other cells' output or
+        JupyterLab's own scrolling still moves would take the click elsewhere.
+        """
         x, y = self.seen(CENTRE.replace("ELEMENT", element))
         button = [{"type": "pointerDown", "button": 0}, {"type": "pointerUp", "button": 0}]
         self._act("pointer", [{"type": "pointerMove", "x": x, "y": y}, *button])

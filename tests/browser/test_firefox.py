@@ -79,10 +79,10 @@ def walk(firefox: Firefox, lab: TemporaryLab, holder: Student) -> None:
     firefox.click(named("Run"))
     firefox.click(one("[data-command='runmenu:run-all']"))
 
-    firefox.click(field("Your prediction (x)"))
-    firefox.type("1.5")
-    firefox.click(field("because"))
-    firefox.type("it is noisy")
+    for label, text in (("Your prediction (x)", "1.5"), ("because", "it is noisy")):
+        firefox.click(field(label))
+        firefox.type(text)
+        firefox.seen(f"{field(label)}.value === '{text}'")
     firefox.click(named("Lock in prediction", PANEL))
     firefox.click(named("Run", PANEL))
     firefox.seen(f"({PANEL}).querySelector('[role=status]').textContent.includes('Done:')")

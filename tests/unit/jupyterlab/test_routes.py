@@ -203,7 +203,8 @@ async def test_a_refusal_comes_through_in_the_pools_words(start: Start, pool: St
     """The person who pressed the button reads why, and nothing goes anywhere."""
     pool.refuses, server = NOT_NOW, start()
     answer = await server.post(button, by_s=60)
-    assert (answer.status_code, answer.json()) == (409, NOT_NOW.model_dump())
+    assert answer.status_code == 409
+    assert answer.json() == {"reason": NOT_NOW.reason, "message": NOT_NOW.message}
     assert server.keeper.status()["moving"] == ""
 
 

@@ -176,7 +176,7 @@ class ActionHandler(APIHandler):
     @web.authenticated
     @authorized
     async def post(self, action: str) -> None:
-        """Carry the action out; pass a refusal of the pool on as it is."""
+        """Carry the action out; pass on why the pool refuses, in its words."""
         try:
             answer = await _awaited(
                 ACTIONS[action](self.keeper, _checked_body(self.get_json_body()))
