@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
+from tests.unit.pool.applications.conftest import LAB
+from tests.unit.pool.applications.full_lab import apps
 from tests.unit.pool.conftest import World
-from tests.unit.pool.http.conftest import LAB
-from tests.unit.pool.http.full_lab import apps
 
 from miglab_api.base import WireModel
 from miglab_pool.ledger.rows import (

@@ -9,8 +9,8 @@ from tests.unit.pool.conftest import SETTINGS, World
 from tests.unit.pool.test_pool import refusal
 
 from miglab_api.tickets import TicketState
-from miglab_pool.leases import rules as quotas
-from miglab_pool.leases.rules import (
+from miglab_pool.queue import quotas
+from miglab_pool.queue.quotas import (
     Quotas,
     SliceClaim,
     describe_excess,
