@@ -1,8 +1,8 @@
 """How routes reach the pool: by decisions and queries that a runner runs on its own threads.
 
-A route never holds the pool itself.  It hands the runner a function of the pool, and declares by a
-protocol, `PoolPart`, which of the pool's subjects that function uses.  The applications provide the
-runner; Slurm has another.
+A route never holds the pool itself.  It hands the runner a function of the pool, and names, by a
+protocol of its own room, the part of the pool that the function uses: `RunnerOf[ReservationsPool]`.
+The applications provide the runner.  So no route imports what is put together from all subjects.
 """
 
 import asyncio

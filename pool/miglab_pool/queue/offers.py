@@ -22,11 +22,11 @@ from miglab_pool.queue.quotas import (
     longest_allowed_s,
     seconds_until_enough,
 )
-from miglab_pool.queue.rules import HOUR_S, EstimateKey, LeaseUse
 from miglab_pool.refused import Refused
 from miglab_pool.reservations import checks, guarantees, slots
 from miglab_pool.reservations.guarantees import GuaranteeLimit
 from miglab_pool.settings import Course
+from miglab_pool.state.fair_share import HOUR_S, LeaseUse
 from miglab_pool.state.placement import (
     GpuOccupancy,
     could_ever_fit,
@@ -36,6 +36,7 @@ from miglab_pool.state.placement import (
     without_reserved,
 )
 from miglab_pool.state.view import GpuSnapshot, PoolView, cached_on_instance
+from miglab_pool.state.wait_estimates import EstimateKey
 
 MOST_COUNTED = 99
 FEW_SMS, SOME_SMS = 20, 50

@@ -26,11 +26,12 @@ from miglab_pool.queue.quotas import (
     guarantee_from_grant_s,
     offer_s,
 )
-from miglab_pool.queue.rules import FairShareUsage, Grant, LeaseUse, WaitingTicket, queue_order
+from miglab_pool.queue.rules import Grant, WaitingTicket, queue_order
 from miglab_pool.queue.waste import WHY as WHY_WASTED
 from miglab_pool.queue.waste import wastes
 from miglab_pool.reservations import guarantees, slots
 from miglab_pool.settings import PoolSettings
+from miglab_pool.state.fair_share import FairShareUsage, LeaseUse
 from miglab_pool.state.placement import (
     WITHIN_SECONDS,
     Choice,

@@ -1,7 +1,8 @@
 """The HTTP routes of staff: actions on the pool, GPUs, slices, leases and tickets, and messages.
 
 The routes check the right to act on what exists at that moment.  What then happens, and whether
-somebody else was first, the pool decides.
+somebody else was first, the pool decides.  The route that extends a lease is here because holders
+and staff share it, and staff may give more.
 """
 
 from collections.abc import Awaitable, Callable

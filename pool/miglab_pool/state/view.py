@@ -31,8 +31,8 @@ from miglab_pool.ledger.rows import (
     SliceRow,
     TicketRow,
 )
-from miglab_pool.queue.rules import UsageTotals, WaitEstimates
 from miglab_pool.settings import PoolSettings
+from miglab_pool.state.fair_share import UsageTotals
 from miglab_pool.state.partition import (
     Change,
     LayoutRole,
@@ -44,6 +44,7 @@ from miglab_pool.state.partition import (
 )
 from miglab_pool.state.placement import WITHIN_SECONDS, Choice, GpuOccupancy
 from miglab_pool.state.reservation_times import ReservationTimes
+from miglab_pool.state.wait_estimates import WaitEstimates
 
 Frozen = TypeVar("Frozen")
 P = ParamSpec("P")

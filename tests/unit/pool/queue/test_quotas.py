@@ -17,8 +17,9 @@ from miglab_pool.queue.quotas import (
     longest_allowed_s,
     slice_hours_left_s,
 )
-from miglab_pool.queue.rules import DAY_S, HOUR_S, LeaseUse
+from miglab_pool.schedule import DAY_S
 from miglab_pool.settings import Course, Quota
+from miglab_pool.state.fair_share import HOUR_S, LeaseUse
 
 MakeWorld = Callable[..., World]
 NOW = 100 * DAY_S
