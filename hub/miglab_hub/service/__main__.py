@@ -36,16 +36,16 @@ from miglab_hub.service.process import (
 )
 from miglab_hub.settings.lab_toml import Settings
 from miglab_hub.watched_folders import watched_folders
+from miglab_pool.applications.management_app import management_app
+from miglab_pool.applications.metrics import Metrics
+from miglab_pool.applications.pool_runner import PoolRunner, Times
+from miglab_pool.applications.student_app import student_app
 from miglab_pool.gpu.readings import GpuError
 from miglab_pool.gpu.watched import WatchedDriver, open_watched
 from miglab_pool.http.access.auth import SignIn
 from miglab_pool.http.access.hub_address import HubAddress
 from miglab_pool.http.access.hub_tokens import SERVER_TOKEN, CourseMembers, HubTokens, Members
 from miglab_pool.http.connection_limits import stop_on_signals
-from miglab_pool.http.management_app import management_app
-from miglab_pool.http.metrics import Metrics
-from miglab_pool.http.pool_runner import PoolRunner, Times
-from miglab_pool.http.student_app import student_app
 from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.ledger.own_file import check_own, make_new
 from miglab_pool.ledger.tables import VERSION, LedgerError, needs_upgrade

@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 import typer
-from tests.unit.pool.http import fakes
-from tests.unit.pool.http.fakes import gpu_view, slice_view, ticket_view
+from tests.unit.pool.applications import fakes
+from tests.unit.pool.applications.fakes import gpu_view, slice_view, ticket_view
 from typer.testing import CliRunner
 
 from miglab_api.gpus import PoolSnapshot, SliceState

@@ -19,9 +19,9 @@ from .fakes import SECRET
 from .full_lab import FullLab, apps
 
 STREAMS = "/(events|live)$"  # without an end
-LONGEST_WAIT_S = 0.01
 NO_LIMIT = None  # seconds for an answer: the machine may be busy with other tests
 IDS = 12  # there are about so many tickets, leases, slices and reservations
+LONGEST_WAIT_S = 0.05
 load_all_checks()
 CHECKED = CHECKS.get_by_names(
     [
@@ -61,17 +61,17 @@ def ids_that_exist(_context: object, values: dict[str, Any] | None) -> dict[str,
     }
 
 
-def wait_briefly(_context: object, query: dict[str, Any] | None) -> dict[str, Any] | None:
-    """A request that may wait for a change does so in real time: not for long."""
+def short_polls(_context: object, query: dict[str, Any] | None) -> dict[str, Any] | None:
+    """A long poll may last 30 s of real time; which ones are made up changes with the code."""
     if query and isinstance(query.get("wait_s"), int | float):
-        return query | {"wait_s": min(query["wait_s"], LONGEST_WAIT_S)}
+        return {**query, "wait_s": min(query["wait_s"], LONGEST_WAIT_S)}
     return query
 
 
 NO_POOL = SimpleNamespace(version=0)  # what is described needs none
 of_staff, of_students = (schema_of(app) for app in apps(NO_POOL))  # type: ignore[arg-type]
 of_staff.hook("map_path_parameters")(ids_that_exist)
-of_staff.hook("map_query")(wait_briefly)
+of_staff.hook("map_query")(short_polls)
 
 
 class Askers:
