@@ -192,7 +192,7 @@ class SlurmBackend:
 
     def _jobs_of_server(self, picture: ClusterPicture, user: str, server: str) -> list[SlurmJob]:
         """The jobs of a server that wait or are alive, and that are not given up."""
-        tickets = {row.tag.ticket for row in self.reader.submissions.of_server(user, server)}
+        tickets = {row.tag.ticket for row in self.reader.submissions.open_for_server(user, server)}
         return [
             job
             for job in picture.lab_jobs(user, server)
@@ -202,7 +202,7 @@ class SlurmBackend:
     async def _picture_with_all_of(self, request: TicketRequest) -> ClusterPicture:
         """A picture in which every job is that this server was submitted, if Slurm shows it."""
         picture = await self.reader.picture()
-        noted = self.reader.submissions.of_server(request.user, request.server)
+        noted = self.reader.submissions.open_for_server(request.user, request.server)
         if all(picture.of_ticket(row.tag.ticket) for row in noted):
             return picture
         return await self.reader.picture(newer_than=asyncio.get_running_loop().time())
@@ -275,7 +275,7 @@ class SlurmBackend:
     def _unanswered(self, request: TicketRequest, account: str) -> JobSubmission | None:
         """A submission for the same of which nobody knows whether Slurm took it."""
         start = (request.course, request.shape, account)
-        for row in self.reader.submissions.of_server(request.user, request.server):
+        for row in self.reader.submissions.open_for_server(request.user, request.server):
             if row.job is None and (row.tag.course, row.tag.shape, row.account) == start:
                 return row
         return None

@@ -254,11 +254,11 @@ def release_due_leases(
     """Release leases whose time or warning is over; return all live leases."""
     for _ in pool.staff.release_reclaimed():
         count(WarningKind.STAFF.value)
-    for lease in pool.leases.due():
+    for lease in pool.leases.leases_to_stop():
         if lease.state is not LeaseState.RELEASING:
             pool.leases.release(lease.id, "pool", TIME_IS_UP)
             count(WarningKind.TIME.value)
-    return pool.leases.brief()
+    return pool.leases.brief_views()
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import func, select
 
-from miglab_pool.gpu.geometry import Geometry, Placed, Profile
+from miglab_pool.gpu.geometry import Geometry, Profile, ProfilePlacement
 from miglab_pool.gpu.readings import GpuInfo, Health, Usage, Versions, Xid
 from miglab_pool.ledger import tables
 from miglab_pool.ledger.ledger import AnyRow, Ledger, State, Transaction
@@ -35,7 +35,7 @@ from miglab_pool.state.fair_share import (
 )
 from miglab_pool.state.proof import UNDER_PROOF
 from miglab_pool.state.reservation_times import ReservationTimes
-from miglab_pool.state.view import GpuSnapshot, PoolView, placed_on, profile_on
+from miglab_pool.state.view import GpuSnapshot, PoolView, placement_on, profile_on
 from miglab_pool.state.wait_estimates import WaitEstimates
 
 CLOCK_S = 60.0  # by which a moment may be before the one at which the ledger was read
@@ -399,9 +399,9 @@ class Store:
         """The profile of a slice, by its GPU's geometry or, that unknown, as the ledger has it."""
         return profile_on(self.geometry(row.gpu), row)
 
-    def placed(self, row: SliceRow) -> Placed:
+    def placement_of(self, row: SliceRow) -> ProfilePlacement:
         """The slice as placement sees it."""
-        return placed_on(self.geometry(row.gpu), row)
+        return placement_on(self.geometry(row.gpu), row)
 
     def has_lost(self, gpu: str) -> bool:
         """Whether a server may still live whose slice on this GPU is gone."""

@@ -35,9 +35,9 @@ NO_UUID = (
 
 def is_blocked(store: Store, row: SliceRow) -> bool:
     """Whether another slice still occupies the placement of a slice that is to be created."""
-    placed_slice = store.placed(row)
+    placed_slice = store.placement_of(row)
     return any(
-        other.id != row.id and clash(placed_slice, store.placed(other))
+        other.id != row.id and clash(placed_slice, store.placement_of(other))
         for other in store.state.on_gpu[row.gpu].values()
     )
 

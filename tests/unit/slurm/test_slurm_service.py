@@ -141,7 +141,7 @@ class ReclaimerLab:
 
     def lease(self, user: str = "ada") -> LeaseView:
         """Somebody's lease."""
-        lease = self.door.leases.of_server(user, "")
+        lease = self.door.leases.lease_of_server(user, "")
         assert lease is not None
         return lease
 
@@ -301,8 +301,8 @@ def test_a_ticket_is_kept_while_its_student_works_without_a_gpu(lab: ReclaimerLa
 def test_each_slice_of_a_server_is_judged(lab: ReclaimerLab) -> None:
     """Whatever else of the same server runs, and whichever of its jobs is the server."""
     lab.look(without_gpu(1), job(2), job(3))
-    assert {case.lease.id for case in lab.door.leases.cases()} == {2, 3}
-    assert lab.door.leases.of_server("ada", "") is None
+    assert {case.lease.id for case in lab.door.leases.lease_cases()} == {2, 3}
+    assert lab.door.leases.lease_of_server("ada", "") is None
 
 
 def test_an_offer_that_staff_end_is_cancelled(lab: ReclaimerLab) -> None:
