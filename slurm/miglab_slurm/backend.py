@@ -98,7 +98,7 @@ class SlurmBackend:
             left_s = deadline - loop.time()
             if left_s <= 0:
                 return self._ticket_view(picture, ticket)
-            picture = await self.reader.changed(picture, left_s)
+            picture = await self.reader.next_picture(picture, left_s)
             now = self._ticket_view(picture, ticket)
             if now.model_copy(update={"estimate": first.estimate}) != first:
                 return now
@@ -145,14 +145,16 @@ class SlurmBackend:
             if name not in (CPU, job.tag.shape) and picture.starts_at_once(self.site.shapes[name])
         ]
 
-    async def meanwhile(self, ticket: int) -> str:
+    async def meanwhile_notice(self, ticket: int) -> str:
         """What a limit on the student's jobs means for a server without a GPU; empty for none.
 
         Raises:
             BackendUnreachable: Slurm does not answer.
         """
         job = self._job(await self.reader.picture(), ticket)
-        return await limits.meanwhile(self.site, job, self.account()) if job is not None else ""
+        return (
+            await limits.meanwhile_notice(self.site, job, self.account()) if job is not None else ""
+        )
 
     async def offers(self, user: str, courses: Sequence[str]) -> Offers:
         """What these courses offer now; a name that is no course is left out."""

@@ -93,7 +93,7 @@ def _with_lease(gpu: GpuOccupancy, placed_slice: ProfilePlacement, choice: Choic
     return GpuOccupancy(gpu.gpu, gpu.geometry, (*gpu.live, placed_slice), warm)
 
 
-class Scored:
+class LowestScorePolicy:
     """Take the placement of the lowest score; the first GPU wins ties."""
 
     def __init__(self, n_gpus: int, choose: Choose) -> None:
@@ -180,7 +180,7 @@ def scored(score: Callable[[int, int], float]) -> Callable[[Geometry, int], Poli
 
     The least score wins, then the first GPU, then the lowest start.
     """
-    return lambda geometry, n_gpus: Scored(n_gpus, _choose(geometry, score))
+    return lambda geometry, n_gpus: LowestScorePolicy(n_gpus, _choose(geometry, score))
 
 
 def mfi_like(geometry: Geometry, n_gpus: int) -> Policy:
@@ -198,7 +198,7 @@ def mfi_like(geometry: Geometry, n_gpus: int) -> Policy:
     def rise(before: int, bits: int) -> float:
         return fragmentation(before | bits) - fragmentation(before)
 
-    return Scored(n_gpus, _choose(geometry, rise))
+    return LowestScorePolicy(n_gpus, _choose(geometry, rise))
 
 
 def _choose(geometry: Geometry, score: Callable[[int, int], float]) -> Choose:

@@ -143,7 +143,7 @@ def assemble(settings: Settings) -> ServiceParts:
     shapes = {shape for course in settings.courses.values() for shape in course.shapes}
     metrics = Metrics(shapes)
     pool.worker.boot_id = read_boot_id(settings)
-    pool.worker.stopwatch.on_time, pool.store.unserved = metrics.driver_call, metrics.unserved
+    pool.worker.stopwatch.on_time, pool.store.unserved = metrics.driver_call, metrics.count_unserved
     board = SignalBoard(settings.reclaim.cpu_busy_pct)
     reclaimer = Reclaimer(access_rules(settings), board, metrics.reclaimed)
     end_servers = _end_servers(ServerEnder(hub, time.time), metrics)

@@ -323,7 +323,7 @@ def management_app(
     app.state.title, app.state.course_titles = title, course_titles
     app.state.members, app.state.parts_caches = members, pool_page.parts_caches(course_titles)
     app.state.streams, app.state.texts = Counter(), SnapshotJson()
-    install_refusals(app, runner.metrics.refused)
+    install_refusals(app, runner.metrics.count_refusal)
     app.add_middleware(BelowBaseUrl, access=lambda: sign_in.access)
     app.add_exception_handler(404, no_such_page)
     return app

@@ -135,7 +135,7 @@ class StudentPool(Protocol):
 class RefusalCounter(Protocol):
     """Counts refusals for the metrics."""
 
-    def refused(self, reason: str) -> None:
+    def count_refusal(self, reason: str) -> None:
         """Count a refusal."""
 
 
@@ -200,7 +200,7 @@ def student_app(
         clock,
         "Signals come faster than anybody reads them: one every 15 s is enough.",
     )
-    install_refusals(app, runner.metrics.refused)
+    install_refusals(app, runner.metrics.count_refusal)
     return app
 
 

@@ -87,7 +87,7 @@ async def take(ticket_id: int, _: Spawner, runner: Runner) -> LeaseView:
         lambda pool: (pool.tickets.find(ticket_id), pool.tickets.take(ticket_id))
     )
     if ticket.state is TicketState.OFFERED:
-        runner.metrics.waited(lease.shape, lease.granted_at - ticket.created_at)
+        runner.metrics.count_wait(lease.shape, lease.granted_at - ticket.created_at)
     return lease
 
 

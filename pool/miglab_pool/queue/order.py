@@ -28,7 +28,7 @@ from miglab_pool.queue.quotas import (
 )
 from miglab_pool.queue.rules import Grant, WaitingTicket, queue_order
 from miglab_pool.queue.waste import WHY as WHY_WASTED
-from miglab_pool.queue.waste import wastes
+from miglab_pool.queue.waste import has_wasted_much
 from miglab_pool.reservations import guarantees, slots
 from miglab_pool.settings import PoolSettings
 from miglab_pool.state.fair_share import FairShareUsage, LeaseUse
@@ -181,7 +181,7 @@ def servable_tickets(view: PoolView) -> tuple[WaitingTicket, ...]:
         if (ticket.user, tickets[ticket.id].server) not in busy_servers
     ]
     if view.wasted:
-        free.sort(key=lambda ticket: wastes(view, ticket.user))
+        free.sort(key=lambda ticket: has_wasted_much(view, ticket.user))
     return tuple(within_quotas(view, free))
 
 
@@ -249,7 +249,7 @@ def wait_reason(view: PoolView, row: TicketRow) -> str:
         return "Your slices are being made."
     if (row.user, row.server) in view.held_servers:
         return "Your previous server still holds its slices. The new one starts once it ends."
-    if wastes(view, row.user):
+    if has_wasted_much(view, row.user):
         return WHY_WASTED
     reason = quota_wait_reason(view, row) or _reservation_wait_reason(view, row)
     if reason or row.next_at is None:

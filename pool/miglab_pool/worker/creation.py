@@ -10,7 +10,7 @@ from miglab_pool.gpu.readings import (
     InUse,
     NoRoom,
     SliceReading,
-    StillThere,
+    SliceStillListed,
     UnknownGpuError,
 )
 from miglab_pool.leases import grant as grants
@@ -228,4 +228,4 @@ def _record_failure(
 def _is_fault_of_gpu(row: SliceRow, error: GpuError) -> bool:
     """Whether the GPU is to blame: not a process on one leased whole, nor a remnant."""
     is_used = row.profile == FULL and isinstance(error, InUse)
-    return not (is_used or isinstance(error, StillThere))
+    return not (is_used or isinstance(error, SliceStillListed))

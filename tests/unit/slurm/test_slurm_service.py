@@ -32,7 +32,7 @@ from miglab_pool.http.errors import REASONS, DeniedError
 from miglab_pool.reclaim.activity import Activity, SignalBoard
 from miglab_pool.reclaim.round import Reclaimer
 from miglab_pool.refused import Refused
-from miglab_slurm.doctor import somebody
+from miglab_slurm.doctor import first_named_user
 from miglab_slurm.lab import on_slurm
 from miglab_slurm.nodes import Node
 from miglab_slurm.picture import ClusterPicture
@@ -510,7 +510,7 @@ def test_the_example_of_the_docs_is_whole(tmp_path: Path, monkeypatch) -> None:
     block = page[page.index("       [lab]") : page.index("   The type names")]
     (tmp_path / "lab.toml").write_text(textwrap.dedent(block))
     settings = on_slurm(load(tmp_path / "lab.toml", {}))
-    assert somebody(settings) == "of students"
+    assert first_named_user(settings) == "of students"
     assert settings.courses["everyone"].shapes == ("1g.5gb", "cpu")
     assert all(shape.sm_count for shape in settings.slurm.shapes.values() if shape.gres)
 
