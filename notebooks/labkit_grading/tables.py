@@ -7,6 +7,7 @@ longer than a person reads.
 from __future__ import annotations
 
 import csv
+import os
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import fields
@@ -18,7 +19,7 @@ MOST_SHOWN = 8000  # characters of a cell, before what is escaped; a spreadsheet
 
 
 def write_table(kind: type[Any], records: Iterable[Any], file: Path) -> None:
-    """Write records of one dataclass, a column a field.
+    """Write records of one dataclass, a column a field, into a file that its owner alone reads.
 
     Args:
         kind: the dataclass.
@@ -26,7 +27,8 @@ def write_table(kind: type[Any], records: Iterable[Any], file: Path) -> None:
         file: the CSV to write.
     """
     names = [part.name for part in fields(kind)]
-    with file.open("w", encoding="utf-8-sig", errors="replace", newline="") as target:
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8-sig", errors="replace", newline="") as target:
         writer = csv.writer(target)
         writer.writerow(names)
         writer.writerows([_cell(getattr(record, name)) for name in names] for record in records)

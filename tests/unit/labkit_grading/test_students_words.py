@@ -104,6 +104,14 @@ def test_a_students_text_is_text_in_a_table(text, cell):
     assert tables.text_cell(text) == cell
 
 
+@pytest.mark.usefixtures("open_umask")
+def test_nobody_else_reads_the_marks(tmp_path):
+    """On a machine that markers share."""
+    zip_of(tmp_path / "ann.zip", evidence_parts(honest_evidence()))
+    grade(tmp_path)
+    assert (tmp_path / "marks.csv").stat().st_mode & 0o777 == 0o600
+
+
 def test_a_cell_is_no_longer_than_a_person_reads():
     """An explanation of megabytes leaves a table that can be opened."""
     cell = tables.text_cell("x" * 1_000_000)
