@@ -230,8 +230,8 @@ def _median_run(key: str, runs: Sequence[Evidence]) -> Evidence:
     for (x, label, series), point_values in values.items():
         if 2 * len(point_values) > len(runs):
             low, middle, high = statistics.quantiles(point_values, n=4, method="inclusive")
-            names = {"label": words_of(label), "series": words_of(series)}
-            points.append(Point(x, value=middle, low=low, high=high, **names))
+            name, series_name = words_of(label), words_of(series)
+            points.append(Point(x, name, middle, low=low, high=high, series=series_name))
     origin = f"the class, median of {len(runs)}"
     return Evidence(
         key,

@@ -55,15 +55,15 @@ def modes_in(lab: TemporaryLab, student: Student) -> None:
     of several users share; a student's files are as anywhere."""
     settings = lab.settings
     folders = {settings.notebooks, *settings.homes.iterdir()}
-    written = {
+    lab_files = {
         path
         for path in settings.state.rglob("*")
         if folders.isdisjoint((path, *path.parents)) or path.parent == settings.homes
     }
-    assert written > {settings.ledger, settings.hub_database, *settings.logs.iterdir()}
+    assert lab_files > {settings.ledger, settings.hub_database, *settings.logs.iterdir()}
     readable = {
         path
-        for path in (settings.state, *written)
+        for path in (settings.state, *lab_files)
         if path.lstat().st_mode & 0o077 and not path.match("gpus/miglab-GPU-*.lock")
     }
     assert readable == set()

@@ -59,10 +59,10 @@ def test_on_a_new_host_nobody_else_reads_what_is_restored(used: Settings, tmp_pa
     make_backup(used, archive)
     shutil.rmtree(used.state)
     restore_backup(used, archive)
-    written = {used.state, *used.state.rglob("*")}
+    lab_files = {used.state, *used.state.rglob("*")}
     identity = used.ledger.with_suffix(".id")
-    assert written > {used.ledger, used.hub_database, used.pool_secret, identity}
-    assert {path for path in written if path.stat().st_mode & 0o077} == set()
+    assert lab_files > {used.ledger, used.hub_database, used.pool_secret, identity}
+    assert {path for path in lab_files if path.stat().st_mode & 0o077} == set()
 
 
 def test_both_databases_are_of_one_moment(used: Settings, tmp_path: Path) -> None:

@@ -79,9 +79,9 @@ def test_a_name_of_a_zip_commands_no_terminal(tmp_path, monkeypatch, capsys):
 
     table = tmp_path / "marks.csv"
     grading.grade_folder(tmp_path, table, None, None, isolation=Nothing())
-    written = capsys.readouterr()
-    assert "\x1b" not in written.out + written.err + table.read_text(encoding="utf-8-sig")
-    assert "ann\\x1b]0;owned" in written.err
+    output = capsys.readouterr()
+    assert "\x1b" not in output.out + output.err + table.read_text(encoding="utf-8-sig")
+    assert "ann\\x1b]0;owned" in output.err
 
 
 @pytest.mark.parametrize(

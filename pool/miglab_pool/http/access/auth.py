@@ -162,8 +162,8 @@ class Sessions:
         if counts[person] >= self._limit_per_person:
             self._end_oldest_of({person})
         elif len(self._sessions) >= self._limit:
-            most = max(counts.values())
-            self._end_oldest_of({name for name, count in counts.items() if count == most})
+            largest = max(counts.values())
+            self._end_oldest_of({name for name, count in counts.items() if count == largest})
 
     def _end_oldest_of(self, people: Collection[str]) -> None:
         sessions = self._sessions.items()
