@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from tests.browser.people import SCREENSHOTS
-from tests.unit.pool.http.big import WAITING, BigPool, Idlers
+from tests.unit.pool.applications.big import WAITING, BigPool, Idlers
 
 from miglab_pool.http.pages.gpu_drawing import MARK_WORDS
 

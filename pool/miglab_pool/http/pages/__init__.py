@@ -1,1 +1,1 @@
-"""The service's pages; `frame` is what they share."""
+"""What pages share: their frame, the drawing of a GPU, and the buttons of staff's actions."""

@@ -3,6 +3,7 @@
 from itertools import accumulate
 
 import pytest
+from tests.unit.pool.applications.fakes import ALICE, gpu_view, slice_view
 
 from miglab_api.gpus import GpuView, ReservedSlot, SliceState
 from miglab_api.tickets import Headcount
@@ -16,8 +17,6 @@ from miglab_pool.http.pages.gpu_drawing import (
     draw_last_hour,
     headline_figures,
 )
-
-from .fakes import ALICE, gpu_view, slice_view
 
 NOTHING = LeaseActivity()
 
