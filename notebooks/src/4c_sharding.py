@@ -270,7 +270,7 @@ def memory_steps(units):
 
 by_formula = {"ways": WAYS, "width": SHAPE["width"], "depth": SHAPE["depth"], "ranks": 2}
 formulas = labkit.steps.together(formula, WAYS, value="MiB", series=dict.fromkeys(WAYS, "formula"), **by_formula)
-memory = labkit.experiment("SH-1", memory_steps(16), memory_steps(1), formulas)
+memory = labkit.experiment("SH-1", formulas, memory_steps(16), memory_steps(1))
 
 # %%
 def over_formula(points):
@@ -357,13 +357,17 @@ def unit_count(units):
     return units
 
 
+def named(units):
+    return f"{units} units" if units > 1 else "one unit"
+
+
 def times_by_units(counts, width, depth, batch, times):
     import torch.distributed as dist
 
     torch.set_num_threads(1)
     ring, works = labkit.exercises.sharding.Ring(), {}
     for units in counts:
-        works[f"{units} units"], _ = step_of("ZeRO-3", width, depth, unit_count(units), batch, ring)
+        works[named(units)], _ = step_of("ZeRO-3", width, depth, unit_count(units), batch, ring)
     works["plain"], _ = step_of("plain", width, depth, 1, batch, ring)
     messages, sent = {}, {}
     for label, work in works.items():
@@ -378,7 +382,7 @@ def times_by_units(counts, width, depth, batch, times):
 
 # %%
 UNITS = (1, 4, 16, 64)
-unit_spots = {**{f"{units} units": units for units in UNITS}, "plain": 1}
+unit_spots = {**{named(units): units for units in UNITS}, "plain": 1}
 unit_kinds = {label: "plain, one message" if label == "plain" else "ZeRO-3" for label in unit_spots}
 by_units = {"counts": UNITS, "width": 64, "depth": 64, "batch": 4, "times": labkit.rounds()}
 timed = labkit.steps.together(times_by_units, unit_spots, n=2, seconds=15, series=unit_kinds, link=LINK, **by_units)
