@@ -648,7 +648,7 @@ def more_for_bigger(train: Function) -> Function:
 
 
 def units_are(count: int) -> Change:
-    """torch's network is wrapped in so many units, whatever is asked for."""
+    """The network of torch's is wrapped in so many units, whatever is asked for."""
 
     def change(torch_step: Function) -> Function:
         def wrapped(way: str, width: int, depth: int, _: int, *others: Any) -> Function:

@@ -1,4 +1,4 @@
-"""What a sharded training needs of its ranks: collectives, layers in units, Adam by parts, counters.
+"""What a sharded training needs: collectives, layers in units, Adam by parts, and counters.
 
 Everything here is in host memory and over gloo, on every tier, so that bytes and memory can be
 counted in the same way wherever the ranks are. It runs in the child, and wakes torch there.
@@ -182,7 +182,7 @@ def sent_bytes() -> int:
     Raises:
         NotMeasured: this system does not say.
     """
-    counts = [_sent_by(int(name)) for name in os.listdir("/proc/self/fd")]
+    counts = [_sent_by(int(entry.name)) for entry in Path("/proc/self/fd").iterdir()]
     counted = [count for count in counts if count is not None]
     if not counted:
         raise NotMeasured("This system does not say how many bytes a connection has sent.")

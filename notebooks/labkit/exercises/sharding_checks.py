@@ -23,7 +23,7 @@ from labkit.exercises.code_checks import (
 
 UNIT_SIZES = (12, 24, 6, 18)  # all can be divided by 2 and by 3
 UNITS = len(UNIT_SIZES)
-WORLDS = (1, 2, 3)
+WORLDS = (2, 3, 1)  # with one rank, some mistakes do not show
 GATHER, SCATTER, LAYER = "all_gather", "reduce_scatter", "layer"
 
 
@@ -117,7 +117,7 @@ class _Case:
         return next(filter(None, (self._fault_of_call(*call) for call in self.stepped)), "")
 
     def _fault_of_call(self, rank: int, number: int, part: Any, gradient: Any) -> str:
-        weights, total = self.weights[number], self.totals[number]
+        weights = self.weights[number]
         if not is_same(part, part_of(weights, rank, self.world)):
             whole = [("the whole unit, whose moments every rank would then hold", weights)]
             otherwise = "not the rank's own part of the weights"
@@ -216,17 +216,18 @@ def check_zero2(make: Callable[..., Any]) -> CodeVerdict:
                 zero2.ready(number, case.gradients[own.rank][number].clone())
                 if own.count(SCATTER) != UNITS - number:
                     late.append(number)
+                    return None  # what follows would only show what this leads to
             new = zero2.step(_copies(case.weights), case.adam_of(own.rank))
             return None if new is None else list(new)
 
         results, exchanges = case.run(one_rank)
-        if _is_unwritten(results):
-            return "write Zero2 first: step returns the new weights of all units"
         if late:
             return (
                 f"the gradient of unit {late[0]} was not scattered in ready, so that all of it "
                 "stays in memory"
             )
+        if _is_unwritten(results):
+            return "write step, too: it returns the new weights of all units"
         fault = case.fault_of_adam() or case.fault_of_weights(results)
         return fault or _fault_of_traffic(exchanges[0], gathers=1)
 

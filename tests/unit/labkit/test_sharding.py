@@ -1,6 +1,7 @@
 """What a sharded step is trained with: layers without autograd, Adam by parts, and the counters."""
 
 import socket
+from pathlib import Path
 
 import pytest
 from tests.needs import needs
@@ -11,6 +12,7 @@ from labkit.exercises.sharding import PartAdam, UnitLayers, most_alive, sent_byt
 needs("torch", "layers and Adam are compared with torch's")
 
 WIDTH, DEPTH, ROWS = 8, 6, 5
+DESCRIPTORS = Path("/proc/self/fd")
 
 
 @pytest.mark.parametrize("units", [1, 2, 6])
@@ -52,14 +54,15 @@ def test_two_parts_step_as_torchs_adam_steps_the_whole():
 
 def test_linux_counts_what_a_connection_sends():
     """Exactly, and without leaving a descriptor open."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        with socket.create_connection(server.getsockname()) as sender:
-            receiver, _ = server.accept()
-            with receiver:
-                before = sent_bytes()
-                sender.sendall(b"x" * 1000)
-                assert len(receiver.recv(1000, socket.MSG_WAITALL)) == 1000
-                assert sent_bytes() - before == 1000
+    server = socket.create_server(("127.0.0.1", 0))
+    with server, socket.create_connection(server.getsockname()) as sender:
+        receiver, _ = server.accept()
+        with receiver:
+            before, descriptors = sent_bytes(), len(list(DESCRIPTORS.iterdir()))
+            sender.sendall(b"x" * 1000)
+            assert len(receiver.recv(1000, socket.MSG_WAITALL)) == 1000
+            assert sent_bytes() - before == 1000
+            assert len(list(DESCRIPTORS.iterdir())) == descriptors
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,10 @@ EXERCISES = {
         {
             "the sum": (" / world", ""),
             "two ranks, whatever there are": ("/ world", "/ 2"),
-            "its own gradient": (MEAN, "reduce_scatter(gradient) * 0 + gradient.chunk(world)[rank]"),
+            "its own gradient": (
+                MEAN,
+                "reduce_scatter(gradient) * 0 + gradient.chunk(world)[rank]",
+            ),
             "every rank steps the whole unit": (
                 f"all_gather(adam(number, {OWN_PART}, mean))",
                 "adam(number, weights[number], all_gather(mean))",
@@ -178,7 +181,10 @@ class Zero2:
             ),
             "every unit gets the first input": ("x = layer(", "y = layer("),
             "the first unit's weights for all": ("all_gather(part)", "all_gather(parts[0])"),
-            "each is gathered twice": ("all_gather(part)", "all_gather(all_gather(part)[: len(part)])"),
+            "each is gathered twice": (
+                "all_gather(part)",
+                "all_gather(all_gather(part)[: len(part)])",
+            ),
             "nothing comes back": ("return x", "return None"),
             "units count from one": ("layer(number,", "layer(number + 1,"),
             "weights in fp16": ("all_gather(part)", "all_gather(part.half()).double()"),
