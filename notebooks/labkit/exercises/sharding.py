@@ -57,15 +57,15 @@ class Ring:
         It is written into the tensor that the part is a view of, if that is the whole one, and
         into a new one otherwise.
         """
-        whole = part._base
-        if whole is None or whole.numel() != self.world * part.numel():
-            whole = part.new_empty(self.world * part.numel())
-        slots = whole.chunk(self.world)
+        gathered = part._base
+        if gathered is None or gathered.numel() != self.world * part.numel():
+            gathered = part.new_empty(self.world * part.numel())
+        slots = gathered.chunk(self.world)
         slots[self.rank].copy_(part)
         for step in range(self.world - 1):
             before = (self.rank - step - 1) % self.world
             self._pass_on(slots[(self.rank - step) % self.world], slots[before])
-        return whole
+        return gathered
 
     def all_reduce(self, tensor: Any) -> Any:
         """Add up the ranks' tensors in place, and return the sum."""
@@ -246,12 +246,12 @@ def most_alive(changes: Sequence[tuple[float, int, int]]) -> int:
             negative. The release of what was allocated before is left out.
     """
     alive: dict[int, int] = {}
-    total = most = 0
+    total = peak = 0
     for _, address, size in sorted(changes, key=lambda change: change[0]):
         if size < 0:
             total -= alive.pop(address, 0)
             continue
         alive[address] = size
         total += size
-        most = max(most, total)
-    return most
+        peak = max(peak, total)
+    return peak

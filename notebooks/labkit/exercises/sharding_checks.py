@@ -99,8 +99,8 @@ class _Case:
         exchanges_of: dict[int, PartExchanges] = {}
 
         def run_rank(exchanges: Exchanges) -> Any:
-            own = exchanges_of[exchanges.rank] = PartExchanges(exchanges, self.world)
-            return one_rank(own)
+            collectives = exchanges_of[exchanges.rank] = PartExchanges(exchanges, self.world)
+            return one_rank(collectives)
 
         results, _ = run_exchanging(run_rank, self.world)
         return results, [exchanges_of[rank] for rank in range(self.world)]
@@ -119,9 +119,10 @@ class _Case:
     def _fault_of_call(self, rank: int, number: int, part: Any, gradient: Any) -> str:
         weights = self.weights[number]
         if not is_same(part, part_of(weights, rank, self.world)):
-            whole = [("the whole unit, whose moments every rank would then hold", weights)]
+            known_mistakes = [("the whole unit, whose moments every rank would then hold", weights)]
             otherwise = "not the rank's own part of the weights"
-            return f"adam got {mistake_in(part, whole, otherwise)} (rank {rank}, unit {number})"
+            mistake = mistake_in(part, known_mistakes, otherwise)
+            return f"adam got {mistake} (rank {rank}, unit {number})"
         return self.fault_of_mean(gradient, number, rank, "adam's gradient")
 
     def fault_of_mean(self, gradient: Any, number: int, rank: int, subject: str) -> str:
@@ -183,10 +184,17 @@ def check_zero1(function: Callable[..., Any]) -> CodeVerdict:
     def check(world: int) -> str:
         case = _Case(world)
 
-        def one_rank(own: PartExchanges) -> Any:
-            tensors = _copies(case.weights), _copies(case.gradients[own.rank])
-            adam = case.adam_of(own.rank)
-            new = function(*tensors, adam, own.rank, world, own.reduce_scatter, own.all_gather)
+        def one_rank(collectives: PartExchanges) -> Any:
+            tensors = _copies(case.weights), _copies(case.gradients[collectives.rank])
+            adam = case.adam_of(collectives.rank)
+            new = function(
+                *tensors,
+                adam,
+                collectives.rank,
+                world,
+                collectives.reduce_scatter,
+                collectives.all_gather,
+            )
             return None if new is None else list(new)
 
         results, exchanges = case.run(one_rank)
@@ -210,14 +218,16 @@ def check_zero2(make: Callable[..., Any]) -> CodeVerdict:
     def check(world: int) -> str:
         case, late = _Case(world), []
 
-        def one_rank(own: PartExchanges) -> Any:
-            zero2 = make(own.rank, world, own.reduce_scatter, own.all_gather)
+        def one_rank(collectives: PartExchanges) -> Any:
+            zero2 = make(
+                collectives.rank, world, collectives.reduce_scatter, collectives.all_gather
+            )
             for number in reversed(range(UNITS)):
-                zero2.ready(number, case.gradients[own.rank][number].clone())
-                if own.count(SCATTER) != UNITS - number:
+                zero2.ready(number, case.gradients[collectives.rank][number].clone())
+                if collectives.count(SCATTER) != UNITS - number:
                     late.append(number)
                     return None  # what follows would only show what this leads to
-            new = zero2.step(_copies(case.weights), case.adam_of(own.rank))
+            new = zero2.step(_copies(case.weights), case.adam_of(collectives.rank))
             return None if new is None else list(new)
 
         results, exchanges = case.run(one_rank)
@@ -238,8 +248,8 @@ def check_zero2(make: Callable[..., Any]) -> CodeVerdict:
 class _Layers:
     """What stands for layers: of each unit a forward and a backward function, which are noted."""
 
-    def __init__(self, own: PartExchanges, case: _Case) -> None:
-        self._own, self._case = own, case
+    def __init__(self, collectives: PartExchanges, case: _Case) -> None:
+        self._exchanges, self._case = collectives, case
         self.faults: list[str] = []
 
     def forward(self, number: int, x: Any, weights: Any) -> Any:
@@ -248,24 +258,26 @@ class _Layers:
 
     def backward(self, number: int, delta: Any, weights: Any) -> tuple[Any, Any]:
         self._note(number, weights)
-        return delta * (number + 2), self._case.gradients[self._own.rank][number].clone()
+        return delta * (number + 2), self._case.gradients[self._exchanges.rank][number].clone()
 
     def _note(self, number: int, weights: Any) -> None:
         if not is_same(weights, self._case.weights[number]):
-            own_part = part_of(self._case.weights[number], self._own.rank, self._own.world)
+            own_part = part_of(
+                self._case.weights[number], self._exchanges.rank, self._exchanges.world
+            )
             known_mistakes = [("this rank's part of them, where all are needed", own_part)]
             mistake = mistake_in(weights, known_mistakes, "not the unit's own")
             self.faults.append(f"the weights of unit {number} are {mistake}")
-        self._own.log.append((LAYER, number))
+        self._exchanges.log.append((LAYER, number))
 
 
-def _fault_of_order(own: PartExchanges, order: Sequence[int]) -> str:
+def _fault_of_order(collectives: PartExchanges, order: Sequence[int]) -> str:
     """The fault in when weights are gathered and used; empty if unit after unit, in this order."""
-    used = [number for kind, number in own.log if kind == LAYER]
+    used = [number for kind, number in collectives.log if kind == LAYER]
     if used != list(order):
         return f"the units were used in the order {used}; it must be {list(order)}"
     gathered = 0
-    for kind, _ in own.log:
+    for kind, _ in collectives.log:
         gathered += kind == GATHER
         if kind == LAYER:
             if gathered > 1:
@@ -290,22 +302,27 @@ def check_zero3(forward: Callable[..., Any], backward: Callable[..., Any]) -> Co
         case, faults = _Case(world), []
         (x,) = random_tensors(5)
 
-        def one_rank(own: PartExchanges) -> Any:
-            layers = _Layers(own, case)
-            parts = [part_of(weights, own.rank, world) for weights in case.weights]
-            result = forward(x.clone(), _copies(parts), layers.forward, own.all_gather)
-            gathered_forward = own.count(GATHER)
-            faults.extend(layers.faults or [_fault_of_order(own, range(UNITS))])
-            forward_log, own.log = own.log, []
-            collectives = own.reduce_scatter, own.all_gather
-            means = backward(x.clone(), _copies(parts), layers.backward, world, *collectives)
-            faults.extend(layers.faults or [_fault_of_order(own, range(UNITS)[::-1])])
-            faults.append(_fault_of_waiting(own))
-            own.log = [*forward_log, *own.log]
-            return [result, gathered_forward, None if means is None else list(means)]
+        def one_rank(collectives: PartExchanges) -> Any:
+            layers = _Layers(collectives, case)
+            parts = [part_of(weights, collectives.rank, world) for weights in case.weights]
+            result = forward(x.clone(), _copies(parts), layers.forward, collectives.all_gather)
+            faults.extend(layers.faults or [_fault_of_order(collectives, range(UNITS))])
+            forward_log, collectives.log = collectives.log, []
+            means = backward(
+                x.clone(),
+                _copies(parts),
+                layers.backward,
+                world,
+                collectives.reduce_scatter,
+                collectives.all_gather,
+            )
+            faults.extend(layers.faults or [_fault_of_order(collectives, range(UNITS)[::-1])])
+            faults.append(_fault_of_waiting(collectives))
+            collectives.log = [*forward_log, *collectives.log]
+            return result, None if means is None else list(means)
 
         results, exchanges = case.run(one_rank)
-        if any(result is None or not means for result, _, means in results):
+        if any(result is None or not means for result, means in results):
             return "write zero3_forward and zero3_backward first"
         fault = next(filter(None, faults), "") or _fault_of_results(case, x, results)
         return fault or _fault_of_traffic(exchanges[0], gathers=2)
@@ -314,10 +331,10 @@ def check_zero3(forward: Callable[..., Any], backward: Callable[..., Any]) -> Co
     return verdict_of(right, *for_ranks(check, *WORLDS))
 
 
-def _fault_of_waiting(own: PartExchanges) -> str:
+def _fault_of_waiting(collectives: PartExchanges) -> str:
     """The fault if a unit's gradient is not scattered before the next unit is used."""
     waiting = 0
-    for kind, _ in own.log:
+    for kind, _ in collectives.log:
         waiting += (kind == LAYER) - (kind == SCATTER)
         if waiting > 1:
             return "a gradient waits, whole, while the next unit's is made: scatter it at once"
@@ -328,7 +345,7 @@ def _fault_of_results(case: _Case, x: Any, results: Sequence[Any]) -> str:
     right = x
     for number, weights in enumerate(case.weights):
         right = right * (number + 2) + weights.sum()
-    for rank, (result, _, means) in enumerate(results):
+    for rank, (result, means) in enumerate(results):
         if not is_same(result, right):
             return f"rank {rank}'s forward pass does not return the last unit's result"
         if len(means) != UNITS:

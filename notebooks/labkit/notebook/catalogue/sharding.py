@@ -35,15 +35,15 @@ def sent_over_plain(points: Points) -> Data:
 def few_and_many_units(points: Points) -> Data:
     """Seconds of a step with the fewest units and with the most, and whether the bytes agree."""
     by_units = sorted((p for p in points if p.label != "plain"), key=lambda point: point.x)
-    fewest, most = by_units[0], by_units[-1]
-    sent, messages = (
-        cast("Mapping[str, float]", reading.facts(fewest)[name]) for name in ("sent", "messages")
+    coarsest, finest = by_units[0], by_units[-1]
+    megabytes, messages = (
+        cast("Mapping[str, float]", reading.facts(coarsest)[name]) for name in ("sent", "messages")
     )
     return {
-        "fewest units": fewest.records[0].samples_s,
-        "most units": most.records[0].samples_s,
-        "bytes of most units over fewest": [sent[most.label] / sent[fewest.label]],
-        "messages of most units over fewest": [messages[most.label] / messages[fewest.label]],
+        "fewest units": coarsest.records[0].samples_s,
+        "most units": finest.records[0].samples_s,
+        "bytes of most units over fewest": [megabytes[finest.label] / megabytes[coarsest.label]],
+        "messages of most units over fewest": [messages[finest.label] / messages[coarsest.label]],
     }
 
 
