@@ -8,7 +8,7 @@ import pytest_asyncio
 from tests.browser.people import SCREENSHOTS
 from tests.unit.pool.applications.big import WAITING, BigPool, Idlers
 
-from miglab_pool.http.pages.gpu_drawing import MARK_WORDS
+from miglab_pool.applications.gpu_drawing import MARK_WORDS
 
 from .served import MARKS, Open, ServedPages, is_cut_off, problems
 

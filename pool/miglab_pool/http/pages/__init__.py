@@ -1,1 +1,1 @@
-"""What pages share: their frame, the drawing of a GPU, and the buttons of staff's actions."""
+"""What pages share: their frame, and the actions that they offer, with their forms."""
