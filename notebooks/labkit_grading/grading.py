@@ -89,11 +89,11 @@ def experiment_rows(
             submission.student,
             evidence.experiment,
             readable=YES,
-            students_own=_yes(evidence.is_students),
-            predicted_before=_yes(evidence.prediction is not None),
+            students_own=_yes_or_no(evidence.is_students),
+            predicted_before=_yes_or_no(evidence.prediction is not None),
             consistent=YES,
             verdict=judged.verdict.value if judged and has_claim else ABSENT,
-            verdict_read=_yes(read) if has_claim else ABSENT,
+            verdict_read=_yes_or_no(read) if has_claim else ABSENT,
             machine_mark=int(good),
             explanation=evidence.explanation,
             look_at="; ".join([*look_at, *(f"later: {a}" for a in evidence.later_answers)]),
@@ -109,7 +109,7 @@ def judged_again(evidence: Evidence) -> Judgement | None:
     return experiment.judge(evidence) or evidence.judgement
 
 
-def _yes(value: bool) -> str:
+def _yes_or_no(value: bool) -> str:
     return YES if value else NO
 
 
@@ -166,7 +166,7 @@ def code_rows(
             submission.student,
             f"{notebook}: {marked.verdict.removesuffix(grade_code.SUFFIX)}",
             readable=YES,
-            code_exact=_yes(marked.right),
+            code_exact=_yes_or_no(marked.right),
             machine_mark=int(marked.right),
             printed=marked.printed,
             look_at="" if marked.right else marked.message,

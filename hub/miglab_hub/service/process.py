@@ -155,10 +155,10 @@ async def serve_apps(
     tokens: HubTokens = student.state.tokens
 
     def server_of_request(request: HTTPConnection) -> str | None:
-        return tokens.known(bearer_token(request))
+        return tokens.known_name(bearer_token(request))
 
     listeners = (
-        listener(management, management_limits(descriptors, management.state.sign_in.known)),
+        listener(management, management_limits(descriptors, management.state.sign_in.known_payer)),
         listener(student, student_limits(descriptors, server_of_request)),
     )
     await serve(list(zip(listeners, sockets, strict=True)), stop)

@@ -53,7 +53,7 @@ class ReclaimableLeases(Protocol):
     def samples(self) -> int:
         """How often the slices were read."""
 
-    def needed(self, idle_s: Mapping[int, float]) -> Mapping[int, str]:
+    def needed_leases(self, idle_s: Mapping[int, float]) -> Mapping[int, str]:
         """The leases that end because somebody needs them, with the reason.
 
         Args:
@@ -63,7 +63,7 @@ class ReclaimableLeases(Protocol):
     def close_for_maintenance(self, reason: str, cause: str, /) -> None:
         """Grant nothing for this reason; empty: grant again, unless a person has paused."""
 
-    def cases(self) -> Sequence[LeaseCase]:
+    def lease_cases(self) -> Sequence[LeaseCase]:
         """The leases in use."""
 
     def warn(self, number: int, kind: WarningKind, reason: str, reclaim_at: float) -> LeaseView:
@@ -77,7 +77,7 @@ class ReclaimableLeases(Protocol):
     ) -> LeaseView:
         """Give a warned holder longer, or less."""
 
-    def worked(self, number: int) -> None:
+    def note_work(self, number: int) -> None:
         """Note that a lease has worked."""
 
     def release(self, number: int, cause: str, reason: str, /) -> LeaseView:
@@ -174,7 +174,7 @@ class Reclaimer:
     def round(self, pool: LeaseKeeper) -> None:
         """Review every lease in use once."""
         leases = pool.leases
-        cases = {case.lease.id: case for case in leases.cases()}
+        cases = {case.lease.id: case for case in leases.lease_cases()}
         self._board.keep(cases)
         for lease in self._watches.keys() - cases.keys():
             del self._watches[lease]
@@ -195,7 +195,7 @@ class Reclaimer:
         """Return the present verdicts on one user's leases or on all; changes nothing."""
         leases = pool.leases
         self._note_samples(leases)
-        cases = [case for case in leases.cases() if user in (None, case.lease.user)]
+        cases = [case for case in leases.lease_cases() if user in (None, case.lease.user)]
         needed = self._needed(leases)
         return [
             self._explanation(case, self._verdict(leases, case, needed.get(case.lease.id, "")))
@@ -228,7 +228,7 @@ class Reclaimer:
         self._others_report = 2 * silent <= servers
 
     def _needed(self, leases: ReclaimableLeases) -> Mapping[int, str]:
-        return leases.needed({lease: watch.idle_s for lease, watch in self._watches.items()})
+        return leases.needed_leases({lease: watch.idle_s for lease, watch in self._watches.items()})
 
     def _note_samples(self, leases: ReclaimableLeases) -> None:
         if leases.samples != self._samples:
@@ -331,7 +331,7 @@ class Reclaimer:
             self._warn_of_end(leases, case, watch, verdict)
             return
         if verdict.has_worked and case.keepalives:
-            leases.worked(lease.id)
+            leases.note_work(lease.id)
         if verdict.decision is Decision.RECLAIM and verdict.kind is not None:
             has_warned = lease.warning is not None and lease.warning.kind is verdict.kind
             reason = lease.warning.reason if has_warned and lease.warning else verdict.reason

@@ -17,7 +17,7 @@ from tests.unit.labkit_grading import (
 from tests.unit.labkit_grading.in_process import InProcess
 
 from labkit_grading import grade_code
-from labkit_grading.grade_code import Key, Marked
+from labkit_grading.grade_code import ExerciseResult, Key
 
 needs("torch", "the exercises are written with torch")
 
@@ -45,7 +45,7 @@ def key_of(notebook: str) -> Key:
     return grade_code.answer_key(SOURCES / f"{notebook}.py")
 
 
-def marked(name: str, code: str) -> Marked:
+def marked(name: str, code: str) -> ExerciseResult:
     """The mark of the exercise with this code for it, and the notebook's for the others."""
     exercise, key = EXERCISES[name], key_of(EXERCISES[name].notebook)
     solved = {exercise: key.defined[exercise] for exercise in key.exercises}

@@ -224,14 +224,14 @@ class SignIn:
         self._check_xsrf(request, session)
         return await self._person(session.token, forwarded_for(request), session.xsrf)
 
-    def known(self, request: HTTPConnection) -> str | None:
+    def known_payer(self, request: HTTPConnection) -> str | None:
         """Return the payer of a request: "" for the spawner, who has no limit; None if unknown."""
         token, session = bearer_token(request), self._session(request)
         if token is not None and compare_digest(token.encode(), self._secret):
             return ""
         if token is None:
             token = session.token if session is not None else ""
-        return self.tokens.known(token)
+        return self.tokens.known_name(token)
 
     def _session(self, request: HTTPConnection) -> Session | None:
         return self.sessions.get(request.cookies.get(self._session_cookie, ""))

@@ -83,7 +83,7 @@ class ReclaimWorld(World):
         for _ in range(int(seconds / STEP_S)):
             self.pass_time(STEP_S)
             self.ticks += STEP_S
-            for case in self.pool.leases.cases():
+            for case in self.pool.leases.lease_cases():
                 if case.lease.id not in self.silent:
                     self.report(case.lease.id)
             for ticket in self.ledger.state.tickets.keys() - self.absent:
