@@ -183,8 +183,10 @@ class GpuSnapshot:
 
     def now(self, at: float) -> "GpuSnapshot":
         """Return the GPU at the moment of its rows: with pauses and closed placements applied."""
-        closed = frozenset(place for place, until in self.closed_until.items() if at < until)
         is_resting = at < self.rests_until
+        if not (is_resting or self.closed_until):
+            return self
+        closed = frozenset(place for place, until in self.closed_until.items() if at < until)
         return self._restricted(is_resting, closed) if is_resting or closed else self
 
     @cached_on_instance
