@@ -261,6 +261,19 @@ class GpuSnapshot:
         free = {((1 << row.size) - 1) << row.start: self._frees_at(row) for row in rows}
         return GpuOccupancy(self.uuid, geometry, live, warm, usable, immovable, free, self.course)
 
+    @cached_property
+    def emptied(self) -> GpuOccupancy | None:
+        """The GPU as placement would see it if no lease were on it; None as for `occupancy`."""
+        occupancy = self.occupancy
+        return occupancy and replace(occupancy, live=occupancy.immovable)
+
+    @cached_property
+    def bare(self) -> GpuOccupancy | None:
+        """The GPU as placement would see it with nothing on it and no layout, if it is ever cut."""
+        if self.hardware is None or self.is_whole:
+            return None
+        return GpuOccupancy(self.uuid, self.hardware)
+
     def _frees_at(self, row: SliceRow) -> float:
         lease = self.leases.get(row.lease or 0)
         return WITHIN_SECONDS if lease is None else lease.frees_at(self.settings)
@@ -354,8 +367,9 @@ class PoolView:
 
     @cached_property
     def geometries(self) -> list[Geometry]:
-        """How the GPUs that ever answered can be cut."""
-        return [gpu.hardware for gpu in self.facts.values() if gpu.hardware is not None]
+        """How the GPUs that ever answered can be cut, each way once."""
+        geometries = (gpu.hardware for gpu in self.facts.values() if gpu.hardware is not None)
+        return list({id(geometry): geometry for geometry in geometries}.values())
 
     @cached_property
     def rows(self) -> list[GpuRow]:

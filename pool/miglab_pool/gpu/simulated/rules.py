@@ -166,8 +166,10 @@ def _mig_uuid(gpu_uuid: str, gi_id: int, ci_id: int) -> str:
 
 def settle(gpu: Gpu, now: float) -> None:
     """Remove what has finished being destroyed."""
-    parts = (part for i in gpu.instances for part in (i, *i.compute))
-    if all(part.gone_at is None for part in parts):
+    if all(
+        instance.gone_at is None and all(compute.gone_at is None for compute in instance.compute)
+        for instance in gpu.instances
+    ):
         return
     for instance in gpu.instances:
         instance.compute = [c for c in instance.compute if not is_past(c.gone_at, now)]
