@@ -11,6 +11,7 @@ from tests.unit.pool.conftest import World
 from miglab_api.tickets import TicketState
 from miglab_pool.gpu.simulated.library import Library, _gpu_index
 from miglab_pool.gpu.simulated.machine import Break
+from miglab_pool.gpu.simulated.state import StateFile
 
 MakeWorld = Callable[..., World]
 START_CALLS = 40  # of NVML, on the GPU that gets the slice
@@ -99,3 +100,30 @@ def test_a_slice_is_not_destroyed_by_an_id_that_is_anothers_by_now(world: World)
     assert made.gi_id == row.gi_id, "as NVML does"
     world.end(lease)
     assert made in world.driver.slices(row.gpu)
+
+
+def test_a_call_looks_at_the_simulated_machine_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it checks and what it answers is one state of the machine, whoever changes it."""
+    looks: list[str] = []
+    read = StateFile.read
+    monkeypatch.setattr(StateFile, "read", lambda file: looks.append("") or read(file))
+    (gpu,) = world.driver.uuids
+    checks: list[str] = []
+    check = Library._check
+
+    def count(library: Library, name: str, arguments: tuple[Any, ...]) -> None:
+        checks.append(name)
+        check(library, name, arguments)
+
+    monkeypatch.setattr(Library, "_check", count)
+    world.driver.info(gpu)
+    world.driver.slices(gpu)
+    assert len(looks) == len(checks) > 0
+
+
+def test_gpus_that_are_cut_alike_count_as_one(make_world: MakeWorld) -> None:
+    """A shape is looked up in each way to cut a GPU, not on each of 64 GPUs."""
+    world = make_world(models=["A100-40GB", "A100-40GB", "H100-80GB"])
+    assert len(world.pool.view.geometries) == 2
