@@ -242,7 +242,7 @@ class Reclaim(Section):
     unused_s: Seconds = Field(
         3600,
         description="For how many seconds an open page, or work beside an empty slice, counts as "
-        "use. After that, nothing that a student's server reports protects an empty slice.",
+        "use. After that, neither a report nor silence protects an empty slice.",
     )
     # How often "I am still here" works before something must run again.
     keepalives: Annotated[int, NOT_A_SETTING, Field(ge=0, le=1000)] = 2

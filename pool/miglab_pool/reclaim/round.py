@@ -10,7 +10,6 @@ server has reported again, and every warning that nobody could answer begins ane
 import json
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -161,7 +160,7 @@ class Reclaimer:
         self._count = count
         self._clock = clock
         self._watches: dict[int, _Watch] = {}
-        self._reporting_courses: frozenset[str] = frozenset()
+        self._others_report = False
         self.silent_servers = 0  # at the last round
         self._tally = ActivityTotals(clock)
         self._samples = -1
@@ -211,20 +210,22 @@ class Reclaimer:
     # -- looking ------------------------------------------------------------------------------
 
     def _note_silent_servers(self, cases: Iterable[LeaseCase], now: float) -> None:
-        """Note how many servers are silent, and of which courses at least half report."""
-        servers, silent, silent_for_long = Counter[str](), Counter[str](), 0
+        """Note how many servers are silent, and whether at least half of all report.
+
+        If fewer do, the fault may be the lab's, and nothing follows from the silence of one.  The
+        whole lab counts: a course may have one student.
+        """
+        servers = silent = silent_for_long = 0
         for case in cases:
             if case.lease.purpose is Purpose.BORROW:
                 continue  # it goes back when its measurements are over
             stale_s = self.rules.limits.stale_s
             is_silent = self._board.is_silent(case.lease.id, stale_s)
-            servers[case.lease.course] += 1
-            silent[case.lease.course] += is_silent
+            servers += 1
+            silent += is_silent
             silent_for_long += is_silent and now - case.held_since > stale_s
         self.silent_servers = silent_for_long
-        self._reporting_courses = frozenset(
-            course for course in servers if 2 * silent[course] <= servers[course]
-        )
+        self._others_report = 2 * silent <= servers
 
     def _needed(self, leases: ReclaimableLeases) -> Mapping[int, str]:
         return leases.needed({lease: watch.idle_s for lease, watch in self._watches.items()})
@@ -282,7 +283,7 @@ class Reclaimer:
             keepalive_until=case.keepalive_until,
             needed=needed,
             is_borrow=lease.purpose is Purpose.BORROW,
-            others_report=lease.course in self._reporting_courses,
+            others_report=self._others_report,
         )
         end_reason = case.end_reason or TIME_IS_UP
         ends = hard_ends(case.held_since, lease.ends_at, rules.maintenance, end_reason)

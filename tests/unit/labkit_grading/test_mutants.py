@@ -12,6 +12,7 @@ from tests.unit.labkit_grading import (
     exercise_mutants,
     exercise_mutants_choosing,
     exercise_mutants_parallel,
+    exercise_mutants_sharding,
 )
 from tests.unit.labkit_grading.in_process import InProcess
 
@@ -24,6 +25,7 @@ SOURCES = Path(__file__).parents[3] / "notebooks" / "src"
 EXERCISES = {
     **exercise_mutants.EXERCISES,
     **exercise_mutants_parallel.EXERCISES,
+    **exercise_mutants_sharding.EXERCISES,
     **exercise_mutants_choosing.EXERCISES,
 }
 MUTANTS = [

@@ -1,0 +1,313 @@
+"""The Class page over the real pool: who is told what of whom, and from when on."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import httpx
+import pytest
+from tests.unit.pool.conftest import World
+
+from miglab_api.roster import EXPERIMENTS_MAX
+from miglab_pool.applications.management_app import management_app
+from miglab_pool.applications.metrics import Metrics
+from miglab_pool.applications.pool_runner import PoolRunner
+from miglab_pool.applications.student_app import student_app
+from miglab_pool.http.access.auth import SignIn
+from miglab_pool.http.access.hub_tokens import CourseMembers, HubTokens
+from miglab_pool.ledger import people
+from miglab_pool.reclaim.activity import Activity, SignalBoard
+from miglab_pool.settings import Course, PoolSettings
+from miglab_pool.settings import Pool as PoolTable
+from miglab_pool.staff.log import AuditQuery
+
+from .conftest import as_, visiting
+from .fakes import ACCESS, BOOK, SECRET, FakeTokens
+
+MEMBERS = frozenset({"alice", "bob", "carol", "dan", "ilse"})
+STAFF, ALICE, BOB, ADMIN = (
+    as_(f"{name}-token") for name in ("instructor", "alice", "bob", "admin")
+)
+SERVER = as_("alice-server")
+DONE = {"experiment": "T-1", "stage": "claimed", "minute": 16_000}
+
+
+class ClassLab:
+    """The course ml, whose servers tell how far their students are, or do not."""
+
+    def __init__(self, folder: Path) -> None:
+        offers = {"shapes": ("1g.5gb",), "default": "1g.5gb"}
+        courses = {
+            "ml": Course(title="Machine learning", shares_progress=True, **offers),
+            "vision": Course(title="Vision", **offers),
+        }
+        self.world = World(folder, PoolSettings(courses=courses, pool=PoolTable(keep_days=30)))
+        self.members: frozenset[str] | None = MEMBERS
+        self.activity_by_lease: dict[int, Activity] = {}
+        pool = self.world.pool
+        self.runner = PoolRunner(pool, Metrics({"1g.5gb"}))
+        self.runner.is_reconciled = True
+        self.runner.reclaimer = SimpleNamespace(activities=lambda: self.activity_by_lease)  # type: ignore[assignment]
+        tokens: HubTokens = FakeTokens(ACCESS)
+        staff = management_app(
+            self.runner,
+            SignIn(ACCESS, SECRET, BOOK, tokens),
+            default_course="everyone",
+            course_titles={"ml": "Machine learning"},
+            members=self._members,
+        )
+        student = student_app(
+            self.runner, tokens, SignalBoard(), default_course="ml", roster=pool.roster
+        )
+        self.staff = visiting(staff)
+        self.student = visiting(student, "http://student")
+
+    def share_nothing(self) -> None:
+        """As every course is at first."""
+        self.world.pool.store.settings.courses["ml"] = Course(shapes=("1g.5gb",), default="1g.5gb")
+
+    async def _members(self, course: str) -> frozenset[str] | None:
+        return self.members if course == "ml" else frozenset()
+
+    async def rows(self, headers: dict[str, str] = STAFF) -> dict[str, dict[str, object]]:
+        answer = await self.staff.get("/api/classes/ml", headers=headers)
+        assert answer.status_code == 200, answer.text
+        return {row["user"]: row for row in answer.json()["rows"]}
+
+    async def report_progress(
+        self, *experiments: dict[str, object], **fields: object
+    ) -> httpx.Response:
+        report = {"course": "ml", "experiments": experiments, "sign_age_s": 30.0, **fields}
+        return await self.student.post("/api/progress", json=report, headers=SERVER)
+
+    async def read_the_notice(self) -> dict[str, object]:
+        answer = await self.student.post(
+            "/api/progress/notice", json={"course": "ml"}, headers=SERVER
+        )
+        return dict(answer.json())
+
+    def looks(self) -> list[tuple[str, str]]:
+        """Who is in the log as having looked, and how."""
+        entries = self.world.pool.staff.audit(AuditQuery())
+        return [
+            (audit_entry.by, audit_entry.action)
+            for audit_entry in entries
+            if audit_entry.kind == "class"
+        ]
+
+
+@pytest.fixture
+async def lab(tmp_path: Path) -> AsyncIterator[ClassLab]:
+    lab = ClassLab(tmp_path)
+    lab.world.pass_time(3600)
+    yield lab
+    await lab.runner.stop()
+    lab.world.close()
+
+
+async def test_everybody_of_the_course_has_a_row(lab: ClassLab) -> None:
+    """Holding, idle, waiting, absent, not known: by name, without who teaches it."""
+    await lab.read_the_notice()  # alice
+    lab.world.run("bob", course="ml")
+    idle = lab.world.run("carol", course="ml")
+    for number in range(5):
+        lab.world.run(f"filler{number}", course="vision")
+    lab.world.ask("dan", course="ml")
+    lab.world.work()
+    lab.activity_by_lease[idle.id] = Activity.IDLE_FREE
+    presences = {user: row["presence"] for user, row in (await lab.rows()).items()}
+    assert presences == {
+        "alice": "absent", "bob": "on a slice", "carol": "idle", "dan": "waiting"
+    }  # fmt: skip
+    dan = (await lab.rows())["dan"]
+    assert (dan["shape"], dan["position"], dan["experiments"]) == ("1g.5gb", 1, None)
+
+
+async def test_nothing_is_taken_before_the_notice_was_read(lab: ClassLab) -> None:
+    """The server is told that the course asks; what it sends too early is refused."""
+    status = (await lab.student.get("/api/server", headers=SERVER)).json()
+    assert status["sharing"] == {"ml": False}
+    assert (await lab.report_progress(DONE)).json()["reason"] == "notice-unread"
+    assert (await lab.read_the_notice())["sharing"] == {"ml": True}
+    assert (await lab.report_progress(DONE)).status_code == 200
+    assert (await lab.rows())["alice"]["presence"] == "on CPU"
+    assert (await lab.rows())["alice"]["experiments"] == [DONE]
+
+
+async def test_what_is_told_is_kept_and_ages(lab: ClassLab) -> None:
+    """A stage that moves on replaces the one before; a silent server's student is absent."""
+    await lab.read_the_notice()
+    await lab.report_progress(DONE, {**DONE, "experiment": "T-2", "minute": 16_005})
+    await lab.report_progress({**DONE, "stage": "handed in", "minute": 16_010})
+    alice = (await lab.rows())["alice"]
+    stages = [(progress["experiment"], progress["stage"]) for progress in alice["experiments"]]  # type: ignore[attr-defined]
+    assert stages == [("T-1", "handed in"), ("T-2", "claimed")]
+    assert alice["last_sign_at"] == lab.world.at - 30
+    lab.world.pass_time(181)
+    assert (await lab.rows())["alice"]["presence"] == "absent"
+    lab.world.crash()  # what was heard is forgotten with the process, what was told is not
+    again = lab.world.pool.roster.progress_of("ml")
+    assert (again.readers, len(again.experiments["alice"])) == ({"alice"}, 2)
+
+
+async def test_a_forged_report_is_bounded_and_ages(lab: ClassLab) -> None:
+    """Any experiment can be reported: so many, none of the future, and staff read whose word it is.
+
+    A report of the future was the latest for ever, and was never deleted.
+    """
+    await lab.read_the_notice()
+    forged = [{**DONE, "experiment": f"FAKE-{n}", "minute": 10**9} for n in range(EXPERIMENTS_MAX)]
+    assert (await lab.report_progress(*forged)).status_code == 200
+    refusal = await lab.report_progress(DONE)
+    assert (refusal.status_code, refusal.json()["reason"]) == (422, "too-many-experiments")
+    alice = (await lab.rows())["alice"]
+    minutes = {progress["minute"] for progress in alice["experiments"]}  # type: ignore[attr-defined]
+    assert minutes == {lab.world.at // 60}
+    page = await lab.staff.get("/class?course=ml", headers=STAFF)
+    assert "nobody has checked it, and it counts for no mark" in page.text
+    lab.world.pass_time(31 * 86_400)
+    assert lab.world.pool.roster.delete_old(30) == EXPERIMENTS_MAX + 1
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [{"prediction": 3.0}, {"text": "because"}, {"verdict": "supported"}, {"code": "x = 1"}],
+)
+async def test_nothing_else_can_be_told(lab: ClassLab, extra: dict[str, object]) -> None:
+    """The message has no room for predictions, texts, verdicts or code."""
+    await lab.read_the_notice()
+    assert (await lab.report_progress({**DONE, **extra})).status_code == 422
+    assert (await lab.report_progress(DONE, **extra)).status_code == 422
+
+
+async def test_off_by_default(lab: ClassLab) -> None:
+    """Who neither holds a slice nor waits is not known, which is not absent; nothing is kept."""
+    lab.share_nothing()
+    lab.world.run("bob", course="ml")
+    rows = await lab.rows()
+    assert (rows["bob"]["presence"], rows["dan"]["presence"]) == ("on a slice", "not known")
+    assert (await lab.student.get("/api/server", headers=SERVER)).json()["sharing"] == {}
+    assert (await lab.report_progress(DONE)).json()["reason"] == "not-shared"
+    page = await lab.staff.get("/class?course=ml", headers=STAFF)
+    assert "which does not mean absent" in page.text
+    assert "Handed in" not in page.text
+
+
+async def test_students_see_their_own_row(lab: ClassLab) -> None:
+    """And nobody else's, on the page as in the API; of no course that is not theirs.
+
+    A guest, who holds a slice in a course without being on its roster, sees their own there; a
+    course that the lab does not have is no empty class.
+    """
+    lab.members = MEMBERS - {"bob"}
+    assert "You are on no course" in (await lab.staff.get("/class", headers=BOB)).text
+    lab.world.run("bob", course="ml")
+    assert list(await lab.rows(ALICE)) == ["alice"]
+    page = (await lab.staff.get("/class", headers=ALICE)).text
+    assert "alice" in page and "bob" not in page and 'id="tell"' not in page
+    guests = (await lab.staff.get("/class", headers=BOB)).text
+    assert 'data-user="bob"' in guests and "on a slice" in guests and "lab.toml" not in guests
+    assert await lab.rows(as_("vision-token")) == {}
+    assert lab.looks() == []
+    page = await lab.staff.get("/class?course=mll", headers=ADMIN)
+    assert (page.status_code, "This lab has no course “mll”." in page.text) == (404, True)
+
+
+async def test_who_was_taken_out_of_the_course_is_marked(lab: ClassLab) -> None:
+    """With what they still hold, for staff alone; nobody is while the hub is silent."""
+    lab.world.run("bob", course="ml")
+    lab.members = MEMBERS - {"bob"}
+    marks = {user: row["is_outside"] for user, row in (await lab.rows()).items()}
+    assert marks == {"alice": False, "bob": True, "carol": False, "dan": False}
+    assert "not in the course</span>" in (await lab.staff.get("/class", headers=STAFF)).text
+    sheet = await lab.staff.get("/api/classes/ml?format=csv", headers=STAFF)
+    assert [line.endswith('"yes"') for line in sheet.text.splitlines()[1:3]] == [False, True]
+    assert "not in the course</span>" not in (await lab.staff.get("/class", headers=BOB)).text
+    lab.members = None
+    assert not (await lab.rows())["bob"]["is_outside"]
+
+
+async def test_looking_and_exporting_are_in_the_log(lab: ClassLab) -> None:
+    """A page that refreshes itself is one look an hour; each export counts."""
+    await lab.rows()
+    await lab.rows()
+    sheet = await lab.staff.get("/api/classes/ml?format=csv", headers=STAFF)
+    assert sheet.text.splitlines()[1].startswith('"alice","not known","",""')
+    assert lab.looks() == [("person:ilse", "export"), ("person:ilse", "look")]
+    lab.world.pass_time(3601)
+    await lab.rows()
+    assert len(lab.looks()) == 3
+
+
+async def test_messages_reach_students_without_a_slice(lab: ClassLab) -> None:
+    """Those of the class, each by themselves; whoever is not of it is refused."""
+    message = {"users": ["alice", "dan"], "text": "Room 2."}
+    answer = await lab.staff.post("/api/classes/ml/messages", json=message, headers=STAFF)
+    assert [sent_message["to_user"] for sent_message in answer.json()] == ["alice", "dan"]
+    messages = (await lab.student.get("/api/server", headers=SERVER)).json()["messages"]
+    assert [message["text"] for message in messages] == ["Room 2."]
+    for users in (["eve"], ["ilse"]):
+        message["users"] = users
+        answer = await lab.staff.post("/api/classes/ml/messages", json=message, headers=STAFF)
+        assert answer.status_code == 403
+
+
+async def test_a_silent_hub_leaves_who_holds_or_waits(lab: ClassLab) -> None:
+    """The page says that the list is not whole."""
+    lab.members = None
+    lab.world.run("bob", course="ml")
+    assert list(await lab.rows()) == ["bob"]
+    page = await lab.staff.get("/class?course=ml", headers=STAFF)
+    assert "The hub does not say now who is in this course" in page.text
+
+
+async def test_what_is_old_or_shared_no_longer_goes(lab: ClassLab) -> None:
+    """By `keep_days`, and with the course."""
+    await lab.read_the_notice()
+    await lab.report_progress({**DONE, "minute": int(lab.world.at // 60)})
+    lab.world.pass_time(29 * 86_400)
+    assert lab.world.pool.roster.delete_old(30) == 0
+    lab.world.pass_time(2 * 86_400)
+    assert lab.world.pool.roster.delete_old(30) == 2
+    assert (await lab.rows())["alice"]["experiments"] is None
+    await lab.read_the_notice()
+    lab.share_nothing()
+    assert lab.world.pool.delete_old() > 0
+    assert lab.world.pool.roster.progress_of("ml").readers == frozenset()
+
+
+async def test_the_hub_is_asked_once_a_minute() -> None:
+    """Its last answer holds while it is silent; a group that does not exist has nobody."""
+    paths, clock, users = [], [0.0], {"ml": ["ada"]}
+
+    def hub(request: httpx.Request) -> httpx.Response:
+        paths.append(request.url.path)
+        name = request.url.path.rsplit("/", 1)[-1]
+        if not users:
+            return httpx.Response(503, text="<h1>The proxy finds no hub</h1>")
+        if name not in users:
+            return httpx.Response(404, json={"status": 404, "message": "No such group"})
+        return httpx.Response(200, json={"users": users[name]})
+
+    client = httpx.AsyncClient(base_url="http://hub/hub/api", transport=httpx.MockTransport(hub))
+    members = CourseMembers(client, lambda: clock[0])
+    assert await members.of("ml") == await members.of("ml") == {"ada"}
+    assert await members.of("chess") == frozenset()
+    users.clear()
+    clock[0] = 61.0
+    assert await members.of("ml") == {"ada"}
+    assert await members.of("vision") is None
+    assert paths.count("/hub/api/groups/ml") == 2
+
+
+async def test_progress_goes_with_the_person(lab: ClassLab) -> None:
+    """It is told to whoever asks what is kept of them, and erased, not made nobody's."""
+    await lab.read_the_notice()
+    await lab.report_progress(DONE)
+    with people.open_ledger(lab.world.folder / "ledger.sqlite") as ledger:
+        people.register_targets(ledger, set())
+        assert [row["experiment"] for row in people.personal_rows(ledger, "alice")["progress"]] == [
+            "", "T-1"
+        ]  # fmt: skip
+        assert people.forget(ledger, "alice", "forgotten-1")["progress"] == 2
+        assert "progress" not in people.personal_rows(ledger, "forgotten-1")
