@@ -57,7 +57,7 @@ class Holding:
 
     Attributes:
         slices: the slices, each with its GPU.
-        age_s: how long they have been held.
+        age_s: how long they have been held, since the grant.
         last_end_s: until its end if every extension is used; None for no end.
         idle_end_s: until it is reclaimed as idle, unless somebody says "I am still here".
         is_borrow: whether a measurement holds them, and not a server.

@@ -109,7 +109,7 @@ def _holding(view: PoolView, lease: LeaseRow, at: float) -> Holding:
     slices = tuple(_slices(view, view.slices_of(lease)))
     if lease.state == LeaseState.RELEASING:
         return Holding(slices, 0.0, SOON_S)
-    age_s = 0.0 if lease.attached_at is None else at - lease.attached_at
+    age_s = at - lease.granted_at
     if lease.reclaim_at is not None and lease.warn_kind != WarningKind.IDLE:
         left_s = max(0.0, lease.reclaim_at - at)
         return Holding(slices, age_s, left_s, is_borrow=lease.is_borrow)
@@ -147,9 +147,13 @@ def _recent_history(view: PoolView, at: float) -> RecentHistory:
 
 
 def _lengths(over: Iterable[LeaseUse]) -> tuple[float, ...]:
-    """Return how long the last leases that are over lasted, shortest first."""
+    """Return how long the last leases that are over kept their slices, shortest first.
+
+    A measurement takes seconds, and on a busy host creating its slice and starting its process take
+    as long: whoever waits behind it waits for these too.
+    """
     recent = list(over)[-MOST_HISTORY:]
-    return tuple(sorted((use.ended_at or 0) - (use.began_at or 0) for use in recent))
+    return tuple(sorted(use.occupied_s for use in recent))
 
 
 def _arrival(use: LeaseUse) -> WaitingTicket:

@@ -319,7 +319,7 @@ def demand(view: PoolView) -> Demand:
         requests,
         frozenset(name for names, _ in requests for name in names),
         first.user if first else "",
-        _masks(queue.hold_for(first, view.occupancies)),
+        {} if first is None else _masks(queue.hold_for(first, view.occupancies)),
         _masks(places_by_gpu(reserved_slots)),
     )
 

@@ -51,6 +51,7 @@ class Fits:
             sum(not mask & placement for placement in masks) for mask in range(self._memory + 1)
         ]
         self._fits: dict[tuple[int, tuple[str, ...]], Fit | None] = {}
+        self._counts: dict[tuple[int, str], int] = {}
 
     def best(self, occupied: int, names: tuple[str, ...]) -> Fit | None:
         """The cheapest ways to place all of ``names`` (sorted) on a GPU, None if it has no room."""
@@ -58,6 +59,20 @@ class Fits:
         if key not in self._fits:
             self._fits[key] = self._find_best(occupied, names)
         return self._fits[key]
+
+    def count(self, occupied: int, name: str) -> int:
+        """How many slices of a profile fit beside occupied bits, lowest start first."""
+        key = (occupied, name)
+        if key not in self._counts:
+            self._counts[key] = self._count(occupied, name)
+        return self._counts[key]
+
+    def _count(self, occupied: int, name: str) -> int:
+        count = 0
+        for bits, _ in reversed(self._geometry.placements.get(name, ())):
+            if not bits & occupied:
+                count, occupied = count + 1, occupied | bits
+        return count
 
     def _find_best(self, occupied: int, names: tuple[str, ...]) -> Fit | None:
         if any(name not in self._geometry.by_name for name in names):
@@ -266,8 +281,9 @@ def _emptied(gpus: Iterable[GpuOccupancy], limit: int) -> Iterator[GpuOccupancy]
     """
     alike: Counter[int] = Counter()
     for gpu in gpus:
-        alike[id(gpu.geometry)] += 1
-        if alike[id(gpu.geometry)] <= limit:
+        geometry = id(gpu.geometry)
+        alike[geometry] += 1
+        if alike[geometry] <= limit:
             yield GpuOccupancy(gpu.gpu, gpu.geometry)
 
 

@@ -101,6 +101,7 @@ class Uses:
             lease.attached_at,
             lease.ended_at,
             lease.shape,
+            lease.granted_at,
         )
 
 
@@ -117,6 +118,7 @@ def read_ended_uses(ledger: Ledger, since: float) -> Iterable[LeaseUse]:
             func.sum(slices.size).label("size"),
             leases.attached_at.label("began_at"),
             leases.ended_at,
+            leases.granted_at,
         )
         .join(tables.lease_slices, lease_slices.lease == leases.id)
         .join(tables.slices, slices.id == lease_slices.slice)

@@ -184,8 +184,10 @@ class GpuSnapshot:
 
     def now(self, at: float) -> "GpuSnapshot":
         """Return the GPU at the moment of its rows: with pauses and closed placements applied."""
-        closed = frozenset(place for place, until in self.closed_until.items() if at < until)
         is_resting = at < self.rests_until
+        if not (is_resting or self.closed_until):
+            return self
+        closed = frozenset(place for place, until in self.closed_until.items() if at < until)
         return self._restricted(is_resting, closed) if is_resting or closed else self
 
     @cached_on_instance
@@ -259,6 +261,19 @@ class GpuSnapshot:
         usable = self.is_open and not self.has_lost
         free = {((1 << row.size) - 1) << row.start: self._frees_at(row) for row in rows}
         return GpuOccupancy(self.uuid, geometry, live, warm, usable, immovable, free, self.course)
+
+    @cached_property
+    def emptied(self) -> GpuOccupancy | None:
+        """The GPU as placement would see it if no lease were on it; None as for `occupancy`."""
+        occupancy = self.occupancy
+        return occupancy and replace(occupancy, live=occupancy.immovable)
+
+    @cached_property
+    def bare(self) -> GpuOccupancy | None:
+        """The GPU as placement would see it with nothing on it and no layout, if it is ever cut."""
+        if self.hardware is None or self.is_whole:
+            return None
+        return GpuOccupancy(self.uuid, self.hardware)
 
     def _frees_at(self, row: SliceRow) -> float:
         lease = self.leases.get(row.lease or 0)
@@ -353,8 +368,9 @@ class PoolView:
 
     @cached_property
     def geometries(self) -> list[Geometry]:
-        """How the GPUs that ever answered can be cut."""
-        return [gpu.hardware for gpu in self.facts.values() if gpu.hardware is not None]
+        """How the GPUs that ever answered can be cut, each way once."""
+        geometries = (gpu.hardware for gpu in self.facts.values() if gpu.hardware is not None)
+        return list({id(geometry): geometry for geometry in geometries}.values())
 
     @cached_property
     def rows(self) -> list[GpuRow]:

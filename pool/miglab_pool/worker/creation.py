@@ -83,9 +83,7 @@ def _is_clear(worker: Worker, number: int) -> bool:
         return True
     mask = Placement(row.start, row.size).mask
     try:
-        is_clear = not any(
-            reading.placement.mask & mask for reading in worker.driver.slices(row.gpu)
-        )
+        is_clear = not any(place.mask & mask for place in worker.driver.placements(row.gpu))
     except GpuError as error:
         with worker.store.write() as tx:
             inspect_gpu.mark_gpu_failed(worker, tx, row.gpu, error)

@@ -141,8 +141,9 @@ def inspect(worker: Worker, gpu: str) -> list[Finding]:
             mark_gpu_failed(worker, tx, gpu, error)
         return [Finding("gpu", gpu, str(error), "takes no new lease until it answers")]
     with worker.store.write(durable=True) as tx:
-        worker.store.infos[gpu] = info
-        worker.store.publish_change([gpu])
+        if worker.store.infos.get(gpu) != info:
+            worker.store.infos[gpu] = info
+            worker.store.publish_change([gpu])
         _free_index_of(worker, tx, info)
         boot = worker.boot_id()
         before = worker.store.state.gpus.get(gpu)

@@ -188,6 +188,8 @@ class GpuLines(Sequence[Gpu]):
     def __getitem__(self, index: int | slice) -> Gpu | Sequence[Gpu]:
         if isinstance(index, slice):
             return [self[n] for n in range(*index.indices(len(self)))]
+        if (gpu := self._read.get(index)) is not None:
+            return gpu
         line, at = self._lines[index], index % len(self)
         if at not in self._read:
             try:
@@ -270,7 +272,7 @@ class StateFile:
 
     def _stamp(self) -> Stamp | None:
         with contextlib.suppress(FileNotFoundError):
-            return _stamp_of(self.path.stat())
+            return _stamp_of(os.stat(self.path))  # noqa: PTH116 -- each call of NVML asks
         return None
 
     def _parse(self, before: MachineState | None = None) -> tuple[Stamp, MachineState]:
