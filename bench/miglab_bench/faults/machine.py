@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import SupportsFloat, SupportsIndex
 
 from miglab_hub.settings.lab_toml import Settings
+from miglab_pool.ledger.tables import VERSION
 
 DISK_MIB = 64
 BLOCKS_BYTES = (1 << 20, 1 << 12, 1)
 CLONE_NEWNET = 0x40000000  # sched.h
-OLDER = "0012"  # before tickets knew since when their student waits
+OLDER = VERSION - 1  # of the ledger's tables: a made-up version, in which a column was missing
 FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1")
 FAILING = "failing-statement"
 LOOPBACK_UP = ("ip", "link", "set", "lo", "up")
@@ -186,7 +187,7 @@ class LabDatabases:
         """Make the ledger what version `OLDER` left; the pool does not run."""
         with closing(sqlite3.connect(self._ledger)) as ledger, ledger:
             ledger.execute("ALTER TABLE tickets DROP COLUMN since")
-            ledger.execute("UPDATE alembic_version SET version_num = ?", (OLDER,))
+            ledger.execute("UPDATE schema_version SET version = ?", (OLDER,))
 
 
 def _remove_log(database: Path) -> None:

@@ -48,7 +48,7 @@ from miglab_pool.http.access.hub_tokens import SERVER_TOKEN, CourseMembers, HubT
 from miglab_pool.http.connection_limits import stop_on_signals
 from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.ledger.own_file import check_own, make_new
-from miglab_pool.ledger.tables import VERSION, LedgerError, check_file
+from miglab_pool.ledger.tables import VERSION, LedgerError, needs_upgrade
 from miglab_pool.pool import Pool
 from miglab_pool.reclaim.activity import SignalBoard
 from miglab_pool.reclaim.policy import TIME_IS_UP
@@ -143,7 +143,7 @@ def assemble(settings: Settings) -> ServiceParts:
     shapes = {shape for course in settings.courses.values() for shape in course.shapes}
     metrics = Metrics(shapes)
     pool.worker.boot_id = read_boot_id(settings)
-    pool.worker.stopwatch.on_time, pool.store.unserved = metrics.driver_call, metrics.unserved
+    pool.worker.stopwatch.on_time, pool.store.unserved = metrics.driver_call, metrics.count_unserved
     board = SignalBoard(settings.reclaim.cpu_busy_pct)
     reclaimer = Reclaimer(access_rules(settings), board, metrics.reclaimed)
     end_servers = _end_servers(ServerEnder(hub, time.time), metrics)
@@ -232,10 +232,10 @@ def _report_rights(driver: WatchedDriver) -> None:
 
 def _keep_backup(settings: Settings) -> None:
     """Make a backup before an upgrade changes the ledger."""
-    if check_file(settings.ledger) == VERSION:
+    if not needs_upgrade(settings.ledger):
         return
     settings.backups.mkdir(mode=0o700, exist_ok=True)
-    file = settings.backups / backup_name(settings, f"before-{VERSION}")
+    file = settings.backups / backup_name(settings, f"before-tables-{VERSION}")
     make_backup(settings, file)
     log.info("The ledger is about to be upgraded; all of it as before: %s", file)
 
@@ -254,11 +254,11 @@ def release_due_leases(
     """Release leases whose time or warning is over; return all live leases."""
     for _ in pool.staff.release_reclaimed():
         count(WarningKind.STAFF.value)
-    for lease in pool.leases.due():
+    for lease in pool.leases.leases_to_stop():
         if lease.state is not LeaseState.RELEASING:
             pool.leases.release(lease.id, "pool", TIME_IS_UP)
             count(WarningKind.TIME.value)
-    return pool.leases.brief()
+    return pool.leases.brief_views()
 
 
 if __name__ == "__main__":

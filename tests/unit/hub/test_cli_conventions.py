@@ -53,14 +53,6 @@ def test_a_row_is_one_line_in_a_pipe(service: Service, lab: Path) -> None:
     assert f"{name} (server “{'b' * 200}”)" in row
 
 
-def test_the_version_is_that_of_the_package() -> None:
-    """An operator can say which miglab runs in a container."""
-    package = Path(__file__).parents[3] / "hub" / "pyproject.toml"
-    result = CliRunner().invoke(cli.app, ["--version"])
-    assert result.exit_code == 0
-    assert f'version = "{result.stdout.strip()}"' in package.read_text()
-
-
 # -- exit statuses -------------------------------------------------------------------------------
 
 
