@@ -15,6 +15,8 @@ from jupyter_server.utils import url_path_join
 from tornado.httputil import HTTPHeaders, HTTPServerRequest
 from tornado.web import Application, GZipContentEncoding
 
+from miglab_jupyterlab.prepared import serve_prepared
+
 FILES = ("static/", "lab/extensions/", "lab/api/themes/")
 """Below the base URL: what everybody gets."""
 
@@ -33,6 +35,7 @@ def reduce_downloads(app: Application, base_url: str) -> None:
         app: the server's, after all its extensions have been loaded.
         base_url: the server's.
     """
+    serve_prepared(app.default_router)
     app.transforms.append(gzip_for(base_url))
     # JupyterLab 4.6 means to add these, but forgets the base URL.
     names = hashed_extensions(jupyter_path("labextensions"))
