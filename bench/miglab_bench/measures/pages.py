@@ -115,7 +115,7 @@ def bench_pages(
         raise typer.Exit(MISSING) from error
     rows = [row_of(case, plain, usual) for case, (plain, usual) in openings.items()]
     ratios = {case.name: slowdown(plain, usual) for case, (plain, usual) in openings.items()}
-    verdicts = [words for case, row in zip(PAGES, rows, strict=True) for words in sizes(case, row)]
+    verdicts = [line for case, row in zip(PAGES, rows, strict=True) for line in sizes(case, row)]
     verdicts += [
         f"{name}: time over plain {ratio}: {ratio.within(SLOWER, by_low=True)}"
         for name, ratio in ratios.items()
@@ -217,10 +217,10 @@ def slowdown(plain: Sequence[Opening], usual: Sequence[Opening]) -> Ratio:
 
 def sizes(case: PageCase, row: PageRow) -> Iterator[str]:
     """Say whether the page keeps its bounds."""
-    for bound, size, when in (
+    for bound, size, occasion in (
         (case.first_bound, row.first_bytes, "first"),
         (case.second_bound, row.second_bytes, "second"),
     ):
         if bound:
             holds = "holds" if size <= bound else "DOES NOT HOLD"
-            yield f"{case.name}: the bound of {bound:,} bytes the {when} time {holds}"
+            yield f"{case.name}: the bound of {bound:,} bytes the {occasion} time {holds}"

@@ -99,7 +99,7 @@ def without_disabled(
             page_config = hook(handler, page_config)
         disabled = page_config.get("disabledExtensions", ())
         extensions = page_config.get("federated_extensions", ())
-        kept = [extension for extension in extensions if extension["name"] not in disabled]
-        return {**page_config, "federated_extensions": kept}
+        enabled = [extension for extension in extensions if extension["name"] not in disabled]
+        return {**page_config, "federated_extensions": enabled}
 
     return change

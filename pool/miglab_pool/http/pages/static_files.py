@@ -20,9 +20,9 @@ KEEP_AND_ASK = "no-cache"  # HTTP's word for it
 class KeptFiles(StaticFiles):
     """Static files that a browser keeps."""
 
-    def file_response(self, *arguments: Any, **named: Any) -> Response:
+    def file_response(self, *arguments: Any, **options: Any) -> Response:
         """Return the file, or that it has not changed."""
-        response = super().file_response(*arguments, **named)
+        response = super().file_response(*arguments, **options)
         response.headers["Cache-Control"] = KEEP_AND_ASK
         return response
 
