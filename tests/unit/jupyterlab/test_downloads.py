@@ -25,13 +25,13 @@ LONG = b"const answer = 42;\n" * 10_000
 BROWSER = {"Accept-Encoding": "gzip, deflate, br"}
 
 
-class Answer(RequestHandler):
+class AnswerOfLength(RequestHandler):
     def get(self, count: str) -> None:
         self.set_header("Content-Type", "application/json")
         self.finish("x" * int(count))
 
 
-class Events(RequestHandler):
+class EndlessEvents(RequestHandler):
     async def get(self) -> None:
         self.set_header("Content-Type", "text/event-stream")
         self.write("data: one\n\n")
@@ -39,7 +39,7 @@ class Events(RequestHandler):
         await asyncio.Event().wait()
 
 
-class Echo(WebSocketHandler):
+class EchoSocket(WebSocketHandler):
     def on_message(self, message: str | bytes) -> None:
         self.write_message(message)
 
@@ -52,10 +52,10 @@ async def port(tmp_path: Path) -> AsyncIterator[int]:
         (f"{BASE}static/(.*)", StaticFileHandler, files),
         (f"{BASE}lab/extensions/(.*)", StaticFileHandler, files),
         (f"{BASE}files/(.*)", StaticFileHandler, files),
-        (f"{BASE}lab/api/settings/(.*)", Answer),
-        (f"{BASE}lab/tree/(.*)", Answer),
-        (f"{BASE}lab/api/events", Events),
-        (f"{BASE}lab/api/watch", Echo),
+        (f"{BASE}lab/api/settings/(.*)", AnswerOfLength),
+        (f"{BASE}lab/tree/(.*)", AnswerOfLength),
+        (f"{BASE}lab/api/events", EndlessEvents),
+        (f"{BASE}lab/api/watch", EchoSocket),
     ]
     app = Application(routes)
     reduce_downloads(app, BASE)
