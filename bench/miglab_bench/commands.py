@@ -10,7 +10,7 @@ import typer
 
 from miglab_bench.class_day import run as class_day
 from miglab_bench.faults import run as faults
-from miglab_bench.measures import labkit, placement, spawn, storm
+from miglab_bench.measures import labkit, pages, placement, spawn, storm
 
 app = typer.Typer(help="Measure the lab.", no_args_is_help=True)
 
@@ -23,6 +23,7 @@ def bench() -> None:
 app.command("placement")(placement.bench_placement)
 app.command("labkit")(labkit.bench_labkit)
 app.command("storm")(storm.bench_storm)
+app.command("pages")(pages.bench_pages)
 app.command("spawn")(spawn.bench_spawn)
 app.command("faults")(faults.bench_faults)
 app.command("class")(class_day.bench_class)

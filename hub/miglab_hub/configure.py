@@ -48,6 +48,7 @@ from miglab_hub.plugins import plugin
 from miglab_hub.settings.lab_toml import SCHEDULER, Settings
 from miglab_hub.settings.tables import SHARED_PASSWORD
 from miglab_hub.sign_in import check_identity, open_sign_in_notice
+from miglab_hub.static_files import HubStaticFiles
 from miglab_spawner import hub_pages
 from miglab_spawner.hub_setup import POOL_ROLE, pool_service
 
@@ -119,6 +120,8 @@ def update_pages(c: Any, settings: Settings) -> None:
     if settings.notices:
         notices = escape(" · ".join(settings.notices))
         c.JupyterHub.template_vars["announcement"] = f"This lab: {notices}"
+    tornado_settings = c.JupyterHub.setdefault("tornado_settings", {})
+    tornado_settings.setdefault("static_handler_class", HubStaticFiles)
     c.JupyterHub.logo_file = str(settings.logo)
     c.JupyterHub.default_url = landing_page(settings)
     for spawner in (c.MIGDockerSpawner, c.MIGLocalSpawner, c.MIGSlurmSpawner):

@@ -14,7 +14,6 @@ from typing import Annotated, Protocol
 from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
 from fastapi.responses import HTMLResponse, PlainTextResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
-from fastapi.staticfiles import StaticFiles
 
 from miglab_api.base import USER_MAX
 from miglab_api.gpus import PoolSnapshot
@@ -36,12 +35,12 @@ from miglab_pool.http.access.principal import Principal, Right, visible_snapshot
 from miglab_pool.http.errors import REFUSED, DeniedError, install_refusals
 from miglab_pool.http.pages.frame import (
     PLACES,
-    SERVICE,
     DrawnPage,
     finish_sign_in,
     no_such_page,
     steps_css,
 )
+from miglab_pool.http.pages.static_files import static_files
 from miglab_pool.http.runner import LONGEST_POLL_S, RunnerOf
 from miglab_pool.layouts import page as layouts_page
 from miglab_pool.layouts.page import LayoutsPool
@@ -275,11 +274,7 @@ def page_router() -> APIRouter:
     )
     pages.add_api_route("/oauth_callback", finish_sign_in, dependencies=[OPEN])
     pages.add_api_route("/static/steps.css", steps_css, dependencies=[OPEN])
-    pages.mount(
-        "/static",
-        StaticFiles(directory=SERVICE / "static", packages=[("miglab_api", "web")]),
-        name="static",
-    )
+    pages.mount("/static", static_files(("miglab_api", "web")), name="static")
     return pages
 
 

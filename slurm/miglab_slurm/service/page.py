@@ -14,7 +14,6 @@ from pathlib import Path
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import HTMLResponse
-from fastapi.staticfiles import StaticFiles
 
 from miglab_api.leases import ExtendRequest, LeaseView
 from miglab_api.staff import ActionRequest, MessageRequest, SentMessage
@@ -33,6 +32,7 @@ from miglab_pool.http.access.hub_address import BelowBaseUrl
 from miglab_pool.http.access.principal import Principal, Right
 from miglab_pool.http.errors import REFUSED, DeniedError, install_refusals
 from miglab_pool.http.pages import frame
+from miglab_pool.http.pages.static_files import static_files
 from miglab_pool.reclaim.activity import Activity
 from miglab_slurm.commands import run
 from miglab_slurm.lab import SlurmSettings, SlurmSite
@@ -130,8 +130,7 @@ def management_app(settings: SlurmSettings, runner: SlurmRunner, sign_in: SignIn
     page = frame.DrawnPage(_draw, Right.SEE_POOL)
     pages.add_api_route("/", page, response_class=HTMLResponse)
     pages.add_api_route("/oauth_callback", frame.finish_sign_in, dependencies=[OPEN])
-    static = StaticFiles(directory=frame.SERVICE / "static", packages=OWN_STATIC)
-    pages.mount("/static", static, name="static")
+    pages.mount("/static", static_files(*OWN_STATIC), name="static")
     for router in (api, pages):
         app.include_router(router, prefix=prefix)
     app.state.runner, app.state.sign_in, app.state.settings = runner, sign_in, settings

@@ -21,6 +21,7 @@ from miglab_hub.authenticator import LabAuthenticator
 from miglab_hub.checkout import checkout
 from miglab_hub.configure import configure, set_pragmas, wait_by_a_steady_clock
 from miglab_hub.settings.lab_toml import Settings
+from miglab_hub.static_files import HubStaticFiles
 from miglab_spawner.docker import MIGDockerSpawner
 from miglab_spawner.local import MIGLocalSpawner
 
@@ -215,8 +216,24 @@ def test_staff_land_on_the_pools_page(
     assert c.JupyterHub.default_url(SimpleNamespace(current_user=None)) == ""
 
 
+def test_static_files_are_compressed_beside_what_a_site_has_set(tmp_path: Path) -> None:
+    """A site's own settings of the hub's web server stay."""
+    settings = lab_with(tmp_path, COURSE)
+    lab_secrets.make_all(settings)
+    c = Config()
+    c.JupyterHub.tornado_settings = {"headers": {"X-Site": "ours"}}
+    configure(c, settings)
+    assert c.JupyterHub.tornado_settings == {
+        "headers": {"X-Site": "ours"},
+        "static_handler_class": HubStaticFiles,
+    }
+
+
 def test_jupyterlab_opens_the_notebooks_and_asks_nothing(tmp_path: Path) -> None:
-    """The folder of notebooks opens; no news, no update check, no search for language servers."""
+    """The folder of notebooks opens; no news, no update check, no search for language servers.
+
+    Nor what the lab's own notebooks are made with: the student image does not have it.
+    """
     c = hub_config(tmp_path)
     folder = Path(c.MIGLocalSpawner.environment["JUPYTER_CONFIG_PATH"])
     server_config = json.loads((folder / "jupyter_server_config.json").read_text(encoding="utf-8"))
@@ -225,7 +242,8 @@ def test_jupyterlab_opens_the_notebooks_and_asks_nothing(tmp_path: Path) -> None
         (folder / "labconfig/default_setting_overrides.json").read_text(encoding="utf-8")
     )["@jupyterlab/apputils-extension:themes"]
     assert themes == {"adaptive-theme": True}  # light or dark, as the hub's pages
-    assert page["disabledExtensions"] == {"@jupyterlab/apputils-extension:announcements": True}
+    disabled = ("@jupyterlab/apputils-extension:announcements", "jupyterlab-jupytext")
+    assert page["disabledExtensions"] == dict.fromkeys(disabled, True)
     assert server_config["LanguageServerManager"] == {"autodetect": False}
 
 

@@ -35,6 +35,7 @@ from traitlets import Float, Unicode, default
 
 from miglab_jupyterlab.asking import ApiClient, HubClient, PoolRefused, PoolSilent
 from miglab_jupyterlab.course import course, progress
+from miglab_jupyterlab.downloads import reduce_downloads
 from miglab_jupyterlab.keeper import Keeper, OwnCourse
 from miglab_jupyterlab.state import BORROW, CPU
 
@@ -133,7 +134,8 @@ class LeaseExtension(ExtensionApp):
             self.handlers.extend(git_routes(Path(self.serverapp.root_dir)))
 
     async def _start_jupyter_server_extension(self, serverapp: Any) -> None:
-        """Start the keeper: the event loop runs now."""
+        """Start the keeper: the event loop runs now, and every extension has been loaded."""
+        reduce_downloads(serverapp.web_app, serverapp.base_url)
         self.keeper.start()
 
     async def stop_extension(self) -> None:
