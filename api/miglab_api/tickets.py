@@ -137,6 +137,7 @@ class Headcount(WireModel):
         free: how many people who ask now could have it.
         total: how many could, were nothing leased.
         holding: how many people hold slices.
+        offered: how many have slices granted that they have not taken, and hold none.
         waiting: how many wait for one.
     """
 
@@ -144,4 +145,5 @@ class Headcount(WireModel):
     free: int = 0
     total: int = 0
     holding: int = 0
+    offered: int = 0
     waiting: int = 0

@@ -55,9 +55,10 @@ def free_in_words(free: int, total: int | None, shape: str = "") -> str:
 
 
 def people_in_words(people: Headcount) -> str:
-    """Who is served, and who is not yet: "9 hold, 13 wait"."""
-    holding, waiting = people.holding, people.waiting
-    return f"{holding} hold{'s' * (holding == 1)}, {waiting} wait{'s' * (waiting == 1)}"
+    """Who is served, and who is not yet: "9 hold, 1 is offered a slice, 13 wait"."""
+    holding, offered, waiting = people.holding, people.offered, people.waiting
+    offers = f"{offered} {'is' if offered == 1 else 'are'} offered a slice, " if offered else ""
+    return f"{holding} hold{'s' * (holding == 1)}, {offers}{waiting} wait{'s' * (waiting == 1)}"
 
 
 def lab_in_words(people: Headcount) -> str:

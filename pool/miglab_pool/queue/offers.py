@@ -69,8 +69,10 @@ def offers(view: PoolView, courses: Sequence[str], user: str | None = None) -> O
 @cached_on_instance
 def headcount(view: PoolView) -> Headcount:
     """Return how many people hold and wait for slices, and how many of the smallest are free."""
+    holding = {lease.user for lease in view.leases.values() if not lease.is_untaken}
     people = {
-        "holding": len({lease.user for lease in view.leases.values()}),
+        "holding": len(holding),
+        "offered": len({lease.user for lease in view.leases.values()} - holding),
         "waiting": len({ticket.user for ticket in view.queued}),
     }
     shape = _smallest_shape(view)
