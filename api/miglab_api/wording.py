@@ -19,7 +19,13 @@ def ordinal(number: int) -> str:
 
 
 def estimated_wait(estimate: WaitEstimate) -> str:
-    """A range in words: "about 10–25 minutes"; rounded outwards, so that it still holds."""
+    """A range in words: "about 10–25 minutes"; rounded outwards, so that it still holds.
+
+    What is no estimate, but the longest, reads "at most 3 hours 50 minutes, likely sooner".
+    """
+    if estimate.is_longest:
+        tens = math.ceil(estimate.high_s / 600)
+        return f"at most {duration(tens * 600)}, likely sooner"
     low, high = estimate.low_s / 60, estimate.high_s / 60
     if high < 1:
         return "less than a minute"

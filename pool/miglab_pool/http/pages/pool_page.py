@@ -136,6 +136,11 @@ class QueueTable:
     rows: list[QueueRow]
     shapes: list[tuple[str, int]]
 
+    @property
+    def has_unknown_wait(self) -> bool:
+        """Whether nobody knows yet how long one of them waits."""
+        return any(not row.wait for row in self.rows)
+
 
 @dataclass(frozen=True, slots=True)
 class Head:
