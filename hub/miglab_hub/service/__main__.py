@@ -36,19 +36,19 @@ from miglab_hub.service.process import (
 )
 from miglab_hub.settings.lab_toml import Settings
 from miglab_hub.watched_folders import watched_folders
+from miglab_pool.applications.management_app import management_app
+from miglab_pool.applications.metrics import Metrics
+from miglab_pool.applications.pool_runner import PoolRunner, Times
+from miglab_pool.applications.student_app import student_app
 from miglab_pool.gpu.readings import GpuError
 from miglab_pool.gpu.watched import WatchedDriver, open_watched
 from miglab_pool.http.access.auth import SignIn
 from miglab_pool.http.access.hub_address import HubAddress
 from miglab_pool.http.access.hub_tokens import SERVER_TOKEN, CourseMembers, HubTokens, Members
 from miglab_pool.http.connection_limits import stop_on_signals
-from miglab_pool.http.management_app import management_app
-from miglab_pool.http.metrics import Metrics
-from miglab_pool.http.pool_runner import PoolRunner, Times
-from miglab_pool.http.student_app import student_app
 from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.ledger.own_file import check_own, make_new
-from miglab_pool.ledger.tables import VERSION, LedgerError, check_file
+from miglab_pool.ledger.tables import VERSION, LedgerError, needs_upgrade
 from miglab_pool.pool import Pool
 from miglab_pool.reclaim.activity import SignalBoard
 from miglab_pool.reclaim.policy import TIME_IS_UP
@@ -232,10 +232,10 @@ def _report_rights(driver: WatchedDriver) -> None:
 
 def _keep_backup(settings: Settings) -> None:
     """Make a backup before an upgrade changes the ledger."""
-    if check_file(settings.ledger) == VERSION:
+    if not needs_upgrade(settings.ledger):
         return
     settings.backups.mkdir(mode=0o700, exist_ok=True)
-    file = settings.backups / backup_name(settings, f"before-{VERSION}")
+    file = settings.backups / backup_name(settings, f"before-tables-{VERSION}")
     make_backup(settings, file)
     log.info("The ledger is about to be upgraded; all of it as before: %s", file)
 

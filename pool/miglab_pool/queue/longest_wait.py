@@ -26,12 +26,12 @@ from miglab_pool.gpu.shapes import profiles_of
 from miglab_pool.ledger.rows import FULL, LeaseRow, TicketRow
 from miglab_pool.queue import offers
 from miglab_pool.queue import order as queue
-from miglab_pool.queue.rules import EstimateKey
 from miglab_pool.queue.waste import wastes
 from miglab_pool.schedule import next_occurrence
 from miglab_pool.settings import PoolSettings
 from miglab_pool.state.placement import GpuOccupancy
 from miglab_pool.state.view import PoolView, cached_on_instance
+from miglab_pool.state.wait_estimates import EstimateKey
 
 BASIS = "by the guarantees of the slices in use"
 SETTLE_S = 60.0  # until a server that was told to end is gone, and its slice made anew
@@ -62,7 +62,7 @@ def _ticket_waits_s(view: PoolView) -> Iterator[tuple[EstimateKey, float]]:
     for waiting in queue.servable_tickets(view):
         ticket = view.tickets[waiting.id]
         others = [other for other in in_line if other.id != ticket.id]
-        is_settled = waiting.front is not None or usage.has_aged(waiting)
+        is_settled = waiting.front is not None or usage.has_aged(waiting.since)
         is_passable = not is_settled and not queue.is_unpassable(view, ticket.user, ticket.id)
         if is_passable or ticket.is_borrow or wastes(view, ticket.user):
             continue

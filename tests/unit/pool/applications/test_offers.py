@@ -1,11 +1,11 @@
 """An offer is not use: who is offered what until when is drawn, counted, called and passed on."""
 
 import httpx
+from tests.unit.pool.applications.test_metrics import samples
 from tests.unit.pool.conftest import World
-from tests.unit.pool.http.test_metrics import samples
 
 from miglab_api.tickets import TicketState, TicketView
-from miglab_pool.http.metrics import Metrics
+from miglab_pool.applications.metrics import Metrics
 
 from .conftest import actions_taken, as_
 
