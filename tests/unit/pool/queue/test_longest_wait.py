@@ -202,7 +202,7 @@ def test_words() -> None:
     assert estimated_wait(wait) == "at most 3 hours 50 minutes, likely sooner"
 
 
-class People:
+class ComingAndGoing:
     """Who comes, goes, extends, and does not take what is offered, by chance, until it is over."""
 
     def __init__(self, day: FirstDay, seed: int) -> None:
@@ -256,7 +256,7 @@ class People:
 )
 def test_nobody_waits_longer_than_at_most(day: FirstDay, seed: int, hours: int) -> None:
     """Whoever comes, goes, extends late and lets offers lapse; told at each step."""
-    people = People(day, seed)
+    people = ComingAndGoing(day, seed)
     fill(day)
     for _ in range(int(hours * 3600 / STEP_S)):
         people.act()
