@@ -36,7 +36,7 @@ from miglab_pool.gpu.readings import (
     InUse,
     NotFound,
     SliceReading,
-    StillThere,
+    SliceStillListed,
     UnknownGpuError,
     Usage,
     Versions,
@@ -193,7 +193,7 @@ class Driver:
 
         Raises:
             InUse: a process or a leaked handle holds it; compute instances may be gone already.
-            StillThere: NVML says that it is destroyed, and goes on listing it.
+            SliceStillListed: NVML says that it is destroyed, and goes on listing it.
         """
         nvml, slice_name = self._nvml, f"slice {gi_id} on {gpu_uuid}"
         with contextlib.suppress(GpuError):  # what cannot be freed is not what is to be destroyed
@@ -207,7 +207,7 @@ class Driver:
                 self._destroy_compute_instances(geometry, instance, slice_name)
                 call(f"destroy all of {slice_name}", nvml.nvmlGpuInstanceDestroy, instance)
             if gi_id in list_gi_ids(nvml, gpu, geometry, gpu_uuid):
-                raise StillThere(
+                raise SliceStillListed(
                     f"NVML said that it destroyed {slice_name}, and still lists it: its placement "
                     "stays closed, and destroying it is tried again; if it stays, reset the GPU "
                     "or reboot the host."

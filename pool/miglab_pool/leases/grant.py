@@ -195,7 +195,9 @@ def _prepare_reserved_slots(store: Store, tx: Transaction) -> None:
         if tx.at >= gpu.unprepared_until and _is_missing(gpu, slot):
             free = [slice_row for slice_row in gpu.slices if slice_row.state == SliceState.FREE]
             in_the_way = [
-                slice_row for slice_row in free if clash(gpu.placed(slice_row), slot.placed_slice)
+                slice_row
+                for slice_row in free
+                if clash(gpu.placement_of(slice_row), slot.placed_slice)
             ]
             choice = Choice(slot.gpu, slot.placed_slice.profile, slot.placed_slice.placement)
             _recut(store, tx, in_the_way, [choice], f"for reservation {row.id}")

@@ -141,7 +141,7 @@ class State:
             del self.tickets[ticket.id]
             self.changed.add("tickets")
 
-    def attend(self, ticket: TicketRow, at: float) -> TicketRow:
+    def note_attended(self, ticket: TicketRow, at: float) -> TicketRow:
         """Note, in memory only, that somebody still waits for a ticket."""
         ticket = self.tickets[ticket.id] = dataclasses.replace(ticket, attended_at=at)
         self.changed.add("tickets")

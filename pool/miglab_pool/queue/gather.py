@@ -10,7 +10,7 @@ from math import inf
 from miglab_api.gpus import SliceState
 from miglab_api.leases import LeaseState, WarningKind
 from miglab_api.tickets import WaitEstimate
-from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile
+from miglab_pool.gpu.geometry import Geometry, Placement, Profile, ProfilePlacement
 from miglab_pool.gpu.shapes import profiles_of
 from miglab_pool.ledger.rows import FULL, GPU_OK, LeaseRow, SliceRow
 from miglab_pool.queue import offers
@@ -30,7 +30,7 @@ SOON_S = 0.0  # what is being scrubbed or made anew is free in seconds
 
 WHOLE = Profile(FULL, -1, -1, 0, 1, 0, 0, 1, (0,))
 WHOLE_GPU = Geometry(1, (WHOLE,))
-WHOLE_PLACE = Placed(WHOLE, Placement(0, 1))
+WHOLE_PLACE = ProfilePlacement(WHOLE, Placement(0, 1))
 
 
 def gather_input(view: PoolView) -> SimulationInput:
@@ -124,12 +124,12 @@ def _remaining_s(ends_at: float | None, at: float) -> float | None:
     return None if ends_at in (None, inf) else max(0.0, ends_at - at)
 
 
-def _slices(view: PoolView, rows: list[SliceRow]) -> Iterator[tuple[str, Placed]]:
+def _slices(view: PoolView, rows: list[SliceRow]) -> Iterator[tuple[str, ProfilePlacement]]:
     for row in rows:
         if row.profile == FULL:
             yield row.gpu, WHOLE_PLACE
         elif view.facts[row.gpu].is_partitionable:
-            yield row.gpu, view.placed(row)
+            yield row.gpu, view.placement_of(row)
 
 
 def _recent_history(view: PoolView, at: float) -> RecentHistory:

@@ -26,7 +26,7 @@ from miglab_pool.gpu.shapes import profiles_of
 from miglab_pool.ledger.rows import FULL, LeaseRow, TicketRow
 from miglab_pool.queue import offers
 from miglab_pool.queue import order as queue
-from miglab_pool.queue.waste import wastes
+from miglab_pool.queue.waste import has_wasted_much
 from miglab_pool.schedule import next_occurrence
 from miglab_pool.settings import PoolSettings
 from miglab_pool.state.placement import GpuOccupancy
@@ -64,7 +64,7 @@ def _ticket_waits_s(view: PoolView) -> Iterator[tuple[EstimateKey, float]]:
         others = [other for other in in_line if other.id != ticket.id]
         is_settled = waiting.front is not None or usage.has_aged(waiting.since)
         is_passable = not is_settled and not queue.is_unpassable(view, ticket.user, ticket.id)
-        if is_passable or ticket.is_borrow or wastes(view, ticket.user):
+        if is_passable or ticket.is_borrow or has_wasted_much(view, ticket.user):
             continue
         position = positions[ticket.id]
         ahead = [
@@ -120,7 +120,11 @@ def _leases_with_room(view: PoolView, names: frozenset[str]) -> list[LeaseRow]:
             continue
         for row in gpu.slices:
             lease = view.leases.get(row.lease or 0)
-            if lease and not row.draining and _has_room(occupancy, view.placed(row).bits, names):
+            if (
+                lease
+                and not row.draining
+                and _has_room(occupancy, view.placement_of(row).bits, names)
+            ):
                 with_room[lease.id] = lease
     return list(with_room.values())
 

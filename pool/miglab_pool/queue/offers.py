@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from miglab_api.offers import CPU, CourseOffers, Offers, QuotaLeft, ShapeOffer
 from miglab_api.tickets import Headcount, Purpose, TicketRequest, WaitEstimate
-from miglab_pool.gpu.geometry import Placed
+from miglab_pool.gpu.geometry import ProfilePlacement
 from miglab_pool.gpu.shapes import Shape, ShapeError, profiles_of, resolve
 from miglab_pool.ledger.rows import TicketRow
 from miglab_pool.queue import order as queue
@@ -300,7 +300,7 @@ def count_free(profiles: Sequence[str], states: Iterable[GpuOccupancy]) -> int:
             return count
         count += 1
         for choice in choices:
-            placed_slice = Placed(choice.profile, choice.placement)
+            placed_slice = ProfilePlacement(choice.profile, choice.placement)
             usable = [
                 replace(s, live=(*s.live, placed_slice), warm=()) if s.gpu == choice.gpu else s
                 for s in usable

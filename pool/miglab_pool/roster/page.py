@@ -110,7 +110,7 @@ async def page(request: Request, principal: Principal) -> str:
 async def _current_courses(request: Request, principal: Principal) -> set[str]:
     """Return the courses in which the principal holds a slice or waits, on their roster or not."""
     runner: ClassRunner = request.app.state.runner
-    leases = await runner.look(lambda pool: pool.leases.brief())
+    leases = await runner.look(lambda pool: pool.leases.brief_views())
     snapshot = await runner.snapshot()
     courses = {lease.course for lease in leases if lease.user == principal.name}
     return courses | {lease.course for lease in snapshot.waiting if lease.user == principal.name}
@@ -202,7 +202,7 @@ async def _read_roster(request: Request, principal: Principal, course: str) -> R
     offered = {offer.lease for offer in snapshot.offered}
 
     live_leases, shared = await runner.look(
-        lambda pool: (pool.leases.brief(), pool.roster.progress_of(course))
+        lambda pool: (pool.leases.brief_views(), pool.roster.progress_of(course))
     )
     leases = {r.user: r for r in live_leases if r.course == course and r.id not in offered}
     in_queue = (*snapshot.waiting, *snapshot.offered)  # of two tickets, the offer is shown

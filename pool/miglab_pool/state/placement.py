@@ -6,8 +6,8 @@ slices fragments the GPUs (docs/explanation/placement.md has the measurements). 
 slices is all or nothing: on one GPU if one has room, else on the fewest GPUs.
 
 What fits on one GPU, and at what cost, is looked up in tables that are worked out once for each
-geometry; there a GPU is the bits that are taken of it (`Placed.bits`).  Knows neither ledger, clock
-nor NVML.
+geometry; there a GPU is the bits that are taken of it (`ProfilePlacement.bits`).  Knows neither
+ledger, clock nor NVML.
 """
 
 import itertools
@@ -18,11 +18,11 @@ from functools import cached_property, lru_cache
 from math import inf
 from typing import NamedTuple
 
-from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile, occupied_bits
+from miglab_pool.gpu.geometry import Geometry, Placement, Profile, ProfilePlacement, occupied_bits
 
-Layout = tuple[Placed, ...]
+Layout = tuple[ProfilePlacement, ...]
 WITHIN_SECONDS = -inf  # when a slice that is being destroyed, or created for no lease, is free
-ReservedPlaces = Mapping[str, Sequence[Placed]]
+ReservedPlaces = Mapping[str, Sequence[ProfilePlacement]]
 """Placements that not everybody may use, by GPU."""
 
 
@@ -87,7 +87,7 @@ def layouts_beside(profiles: Sequence[Profile], occupied: int, least: int = 0) -
         yield ()
         return
     first, remaining = profiles[0], profiles[1:]
-    for placed_slice in (Placed(first, placement) for placement in first.placements):
+    for placed_slice in (ProfilePlacement(first, placement) for placement in first.placements):
         if placed_slice.placement.start < least or placed_slice.bits & occupied:
             continue
         after = placed_slice.placement.start + 1 if remaining and remaining[0] is first else 0
@@ -137,21 +137,21 @@ class GpuOccupancy:
 
     gpu: str
     geometry: Geometry
-    live: tuple[Placed, ...] = ()
-    warm: tuple[Placed, ...] = ()
+    live: tuple[ProfilePlacement, ...] = ()
+    warm: tuple[ProfilePlacement, ...] = ()
     usable: bool = True
-    immovable: tuple[Placed, ...] = ()
+    immovable: tuple[ProfilePlacement, ...] = ()
     frees_at: Mapping[int, float] = field(default_factory=dict)
     course: str = ""
 
     @cached_property
     def occupied(self) -> int:
-        """What cannot be used of the GPU, as `Placed.bits`."""
+        """What cannot be used of the GPU, as `ProfilePlacement.bits`."""
         return occupied_bits(self.live)
 
     @cached_property
-    def warm_bits(self) -> tuple[tuple[int, Placed], ...]:
-        """The warm slices, each with its `Placed.bits`."""
+    def warm_bits(self) -> tuple[tuple[int, ProfilePlacement], ...]:
+        """The warm slices, each with its `ProfilePlacement.bits`."""
         return tuple((item.bits, item) for item in self.warm)
 
 
@@ -172,7 +172,7 @@ class Choice:
     profile: Profile
     placement: Placement
     reuse: bool = False
-    destroy: tuple[Placed, ...] = ()
+    destroy: tuple[ProfilePlacement, ...] = ()
 
 
 def usable_by_course(gpus: Sequence[GpuOccupancy], course: str) -> list[GpuOccupancy]:
@@ -185,12 +185,12 @@ def course_gpus_first(gpus: Sequence[GpuOccupancy], course: str) -> list[GpuOccu
     return sorted(usable_by_course(gpus, course), key=lambda gpu: gpu.course != course)
 
 
-def clash(first: Placed, second: Placed) -> bool:
+def clash(first: ProfilePlacement, second: ProfilePlacement) -> bool:
     """Whether two slices cannot be on one GPU: they overlap, or need the same engines."""
     return bool(first.bits & second.bits)
 
 
-def without_places(gpu: GpuOccupancy, reserved: Sequence[Placed]) -> GpuOccupancy:
+def without_places(gpu: GpuOccupancy, reserved: Sequence[ProfilePlacement]) -> GpuOccupancy:
     """Return the GPU as seen by those who may not use the reserved placements."""
     if not reserved:
         return gpu
@@ -209,7 +209,7 @@ def without_reserved(gpus: Iterable[GpuOccupancy], reserved: ReservedPlaces) -> 
     return [without_places(gpu, reserved.get(gpu.gpu, ())) for gpu in gpus]
 
 
-def is_same(first: Placed, second: Placed) -> bool:
+def is_same(first: ProfilePlacement, second: ProfilePlacement) -> bool:
     """Whether two slices have one profile and one placement."""
     return first.placement == second.placement and first.profile.name == second.profile.name
 
@@ -219,12 +219,12 @@ class Slot(NamedTuple):
 
     request: int
     gpu: str
-    placed_slice: Placed
+    placed_slice: ProfilePlacement
 
 
 def places_by_gpu(slots: Iterable[Slot]) -> ReservedPlaces:
     """Group the slots' placements by GPU."""
-    places: defaultdict[str, list[Placed]] = defaultdict(list)
+    places: defaultdict[str, list[ProfilePlacement]] = defaultdict(list)
     for slot in slots:
         places[slot.gpu].append(slot.placed_slice)
     return places

@@ -6,7 +6,7 @@ from miglab_api.gpus import SliceState
 from miglab_api.holders import Liveness
 from miglab_api.leases import LeaseState
 from miglab_pool.gpu.geometry import Placement
-from miglab_pool.gpu.readings import GpuError, InUse, StillThere
+from miglab_pool.gpu.readings import GpuError, InUse, SliceStillListed
 from miglab_pool.leases import grant as grants
 from miglab_pool.leases import requests as tickets
 from miglab_pool.ledger.ledger import Transaction
@@ -89,7 +89,7 @@ def _record_failure(worker: Worker, row: SliceRow, error: GpuError) -> None:
             settings.tuning.retry_max_s, settings.tuning.retry_s * 2 ** min(row.attempts, 20)
         )
         row = replace(row, attempts=row.attempts + 1, retry_at=tx.at + pause_s, reason=str(error))
-        if not isinstance(error, InUse | StillThere):
+        if not isinstance(error, InUse | SliceStillListed):
             inspect_gpu.mark_gpu_failed(worker, tx, row.gpu, error)
         if row.attempts >= settings.tuning.quarantine_after and row.profile != FULL:
             row = replace(row, state=SliceState.QUARANTINED)

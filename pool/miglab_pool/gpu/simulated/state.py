@@ -241,7 +241,7 @@ class StateFile:
         Raises:
             FileExistsError: there is one already.
         """
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with self._locked():
             if self.path.exists():
                 raise FileExistsError(f"{self.path} exists: a machine lives there already.")
@@ -261,7 +261,7 @@ class StateFile:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        descriptor = os.open(self._lock_path, os.O_RDWR | os.O_CREAT, 0o666)
+        descriptor = os.open(self._lock_path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield

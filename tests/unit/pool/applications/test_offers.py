@@ -77,7 +77,7 @@ def test_metrics_count_it_apart(world: World) -> None:
     """A lease that nobody has taken has a state of its own."""
     offered(world)
     metrics = Metrics({"1g.5gb"})
-    values = samples(metrics.render(world.pool.snapshot(), world.pool.leases.brief()))
+    values = samples(metrics.render(world.pool.snapshot(), world.pool.leases.brief_views()))
     assert values["miglab_leases", ("1g.5gb", "offered")] == 1
     assert ("miglab_leases", ("1g.5gb", "granted")) not in values
 

@@ -143,10 +143,10 @@ def test_what_is_listed_after_its_destruction_is_still_there(a100: Machine) -> N
     """That NVML says it is done, or does not find it by its id, is no proof."""
     reading = _make(a100)
     a100.outside.fail_next("nvmlGpuInstanceDestroy", pynvml.NVML_SUCCESS)
-    with pytest.raises(readings.StillThere, match="still lists it"):
+    with pytest.raises(readings.SliceStillListed, match="still lists it"):
         a100.driver.destroy(a100.uuid, reading.gi_id)
     a100.outside.fail_next("nvmlDeviceGetGpuInstanceById", error_code("NOT_FOUND"))
-    with pytest.raises(readings.StillThere):
+    with pytest.raises(readings.SliceStillListed):
         a100.driver.destroy(a100.uuid, reading.gi_id)
     a100.driver.destroy(a100.uuid, reading.gi_id)
     assert a100.driver.slices(a100.uuid) == []

@@ -13,7 +13,7 @@ from tests.unit.pool.reservations.test_reservations import RULES, before_class, 
 
 from miglab_api.leases import LeaseView
 from miglab_api.tickets import TicketView, WaitEstimate
-from miglab_pool.gpu.geometry import Placed
+from miglab_pool.gpu.geometry import ProfilePlacement
 from miglab_pool.queue import gather
 from miglab_pool.queue.estimate import Holding, RecentHistory, SimulationInput, estimate_waits
 from miglab_pool.queue.rules import WaitingTicket, queue_order
@@ -202,7 +202,7 @@ class Class:
         self.lasts_s, self.every_s = lasts_s, every_s
         self.now, self.number = 0.0, 0
         self.queued: list[WaitingTicket] = []
-        self.live: list[tuple[float, int, float, WaitingTicket, str, Placed]] = []
+        self.live: list[tuple[float, int, float, WaitingTicket, str, ProfilePlacement]] = []
         self.lasted: list[float] = []
         self.requests: list[WaitingTicket] = []
         self.users: dict[str, float] = {}
@@ -249,7 +249,7 @@ class Class:
             estimated_wait, asked_at = self.estimate_of.pop(served.id)
             self.estimates_and_waits.append((estimated_wait, self.now - asked_at))
         (choice,) = grant.choices
-        new_slice = Placed(choice.profile, choice.placement)
+        new_slice = ProfilePlacement(choice.profile, choice.placement)
         ends = self.now + self.lasts_s(self.dice)
         heapq.heappush(self.live, (ends, served.id, self.now, served, choice.gpu, new_slice))
         return True
