@@ -137,6 +137,7 @@ class PoolSnapshot(WireModel):
     """The pool at one moment, answered from memory.
 
     Attributes:
+        offered: the tickets whose slices are ready and not taken yet, with their lease.
         reserved_slots: what is reserved now by reservations of slices; whole GPUs are not among it.
         people: how full the lab is.
     """
@@ -145,6 +146,7 @@ class PoolSnapshot(WireModel):
     simulated: bool
     gpus: tuple[GpuView, ...]
     waiting: tuple[TicketView, ...]
+    offered: tuple[TicketView, ...] = ()
     reserved_slots: tuple[ReservedSlot, ...] = ()
     paused: str = ""
     people: Headcount = Headcount()

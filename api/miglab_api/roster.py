@@ -17,6 +17,7 @@ class Presence(StrEnum):
 
     HOLDING = "on a slice"
     IDLE = "idle"
+    OFFERED = "offered"
     WAITING = "waiting"
     CPU = "on CPU"
     ABSENT = "absent"
@@ -66,8 +67,9 @@ class RosterRow(WireModel):
     """One student of a course.
 
     Attributes:
-        shape: what they hold or wait for; empty for nothing.
+        shape: what they hold, are offered or wait for; empty for nothing.
         since: from when on they hold it or wait for it.
+        offered_until: until when what is offered to them is held; None for no offer.
         position: in the queue.
         last_sign_at: when they last did something in JupyterLab; None if that is not known.
         experiments: what they have claimed or handed in, the latest first; None if not known.
@@ -79,6 +81,7 @@ class RosterRow(WireModel):
     presence: Presence
     shape: str = ""
     since: float | None = None
+    offered_until: float | None = None
     position: int | None = None
     last_sign_at: float | None = None
     experiments: tuple[SharedExperiment, ...] | None = None

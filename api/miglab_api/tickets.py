@@ -77,6 +77,8 @@ class WaitEstimate(WireModel):
         high_s: it hardly lasts longer; in simulation four of five waits end between the two.
         basis: what the figures were made from, in words.
         is_late: whether the wait has outlasted the range that was told first.
+        is_longest: whether nothing is estimated: no wait lasts longer than ``high_s``, by the
+            guarantees of the leases in use, and it is likely to be shorter.
     """
 
     low_s: float
@@ -84,6 +86,7 @@ class WaitEstimate(WireModel):
     high_s: float
     basis: str
     is_late: bool = False
+    is_longest: bool = False
 
 
 class TicketView(WireModel):
@@ -137,6 +140,7 @@ class Headcount(WireModel):
         free: how many people who ask now could have it.
         total: how many could, were nothing leased.
         holding: how many people hold slices.
+        offered: how many have slices granted that they have not taken, and hold none.
         waiting: how many wait for one.
     """
 
@@ -144,4 +148,5 @@ class Headcount(WireModel):
     free: int = 0
     total: int = 0
     holding: int = 0
+    offered: int = 0
     waiting: int = 0

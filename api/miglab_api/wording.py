@@ -19,7 +19,13 @@ def ordinal(number: int) -> str:
 
 
 def estimated_wait(estimate: WaitEstimate) -> str:
-    """A range in words: "about 10–25 minutes"; rounded outwards, so that it still holds."""
+    """A range in words: "about 10–25 minutes"; rounded outwards, so that it still holds.
+
+    What is no estimate, but the longest, reads "at most 3 hours 50 minutes, likely sooner".
+    """
+    if estimate.is_longest:
+        tens = math.ceil(estimate.high_s / 600)
+        return f"at most {duration(tens * 600)}, likely sooner"
     low, high = estimate.low_s / 60, estimate.high_s / 60
     if high < 1:
         return "less than a minute"
@@ -55,9 +61,10 @@ def free_in_words(free: int, total: int | None, shape: str = "") -> str:
 
 
 def people_in_words(people: Headcount) -> str:
-    """Who is served, and who is not yet: "9 hold, 13 wait"."""
-    holding, waiting = people.holding, people.waiting
-    return f"{holding} hold{'s' * (holding == 1)}, {waiting} wait{'s' * (waiting == 1)}"
+    """Who is served, and who is not yet: "9 hold, 1 is offered a slice, 13 wait"."""
+    holding, offered, waiting = people.holding, people.offered, people.waiting
+    offers = f"{offered} {'is' if offered == 1 else 'are'} offered a slice, " if offered else ""
+    return f"{holding} hold{'s' * (holding == 1)}, {offers}{waiting} wait{'s' * (waiting == 1)}"
 
 
 def lab_in_words(people: Headcount) -> str:

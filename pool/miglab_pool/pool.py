@@ -23,7 +23,7 @@ from miglab_pool.leases.requests import Tickets, expire_overdue
 from miglab_pool.leases.transactions import Leases
 from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.ledger.room import NEEDED_BYTES, keep_room
-from miglab_pool.queue import estimate, gather, offers
+from miglab_pool.queue import estimate, gather, longest_wait, offers
 from miglab_pool.queue import order as queue
 from miglab_pool.reservations import transactions as reservations
 from miglab_pool.reservations.certainty import unkept_reservations
@@ -275,12 +275,20 @@ class Pool:
     def estimate(self) -> None:
         """Estimate anew how long the tickets in the queue will wait; slow, and without the lock.
 
-        The random numbers are the same each time, so estimates change only if their inputs do.
+        Where there is no estimate from a history, the longest wait is told, if it is certain.  The
+        random numbers are the same each time, so estimates change only if their inputs do.
         """
-        scene = gather.gather_input(self.view)
+        view = self.view
+        scene = gather.gather_input(view)
         simulated_waits = estimate.estimate_waits(scene, random.Random(0))  # noqa: S311 -- no secret
+        longest_waits = longest_wait.longest_waits(view)
+        waits = (
+            longest_waits | simulated_waits
+            if scene.has_history
+            else simulated_waits | longest_waits
+        )
         earlier = self.store.estimates
-        estimates = gather.record_estimates(scene.usage.now, simulated_waits, earlier)
+        estimates = gather.record_estimates(scene.usage.now, waits, earlier)
         with self.store.lock:
             self.store.estimates = estimates
             if gather.differ_in_minutes(earlier, estimates):

@@ -17,6 +17,7 @@ REASONS = {
     "aside-too-long": "a ticket that had stepped aside was not taken up again",
     "unattended": "nobody asked after the ticket",
     "offer-expired": "the offered slices were not taken in time",
+    "passed-on": "staff passed the offered slices to the next; the ticket stepped aside",
     "never-attached": "no server was attached to the lease in time",
     "cancelled": "somebody cancelled it",
     "replaced": "another shape was asked for",

@@ -4,6 +4,7 @@
 |---|---|---|
 | ``GET api/miglab/waiting/:user/:server`` | how the server waits, and what is free | its user |
 | ``POST api/miglab/waiting/:user/:server`` | ``{"shape": …}`` instead; empty: give up | its user |
+| ``GET api/miglab/start/:user/:server`` | the last event of the start | its user |
 | ``POST api/miglab/move/:user/:server`` | restarts it with what is offered, or on CPU | itself |
 | ``GET miglab/moving/:user/:server`` | a page that says so, until the start begins | its user |
 | ``POST api/miglab/runs/:user/:server`` | measures on a borrowed slice | itself |
@@ -24,7 +25,7 @@ from typing import Any
 from jupyterhub.apihandlers.base import APIHandler
 from jupyterhub.handlers.base import BaseHandler
 from jupyterhub.scopes import has_scope, scope_definitions
-from jupyterhub.utils import url_escape_path, url_path_join
+from jupyterhub.utils import format_exception, url_escape_path, url_path_join
 from tornado import web
 from tornado.iostream import StreamClosedError
 
@@ -129,6 +130,27 @@ class WaitingHandler(ServerHandler):
             if not shape:
                 await _wait_for_start_end(spawner)
             self.answer({}, 202)
+
+
+class StartHandler(ServerHandler):
+    """``miglab/start/:user/:server``: the last event of a start, where no stream can bring it."""
+
+    async def get(self, user_name: str, server_name: str) -> None:
+        """Answer with the event that JupyterHub's stream would have sent last.
+
+        ``ready`` tells the page to load anew: the server runs, or nothing starts any more.
+        """
+        spawner = self.spawner_of(user_name, server_name, "read:servers")
+        future = spawner._spawn_future
+        if spawner.pending == "spawn":
+            self.answer(spawner.last_event() or {"progress": 0})
+        elif future is not None and future.done() and not future.cancelled() and future.exception():
+            message, html_message = format_exception(future.exception())
+            html = {"html_message": html_message} if html_message else {}
+            failure = f"Spawn failed: {message}"
+            self.answer({"progress": 100, "failed": True, "message": failure, **html})
+        else:
+            self.answer({"progress": 100, "ready": True})
 
 
 class MoveHandler(ServerHandler):
@@ -282,6 +304,7 @@ def _requested_shape(body: object) -> str:
 
 HANDLERS = [
     (r"/api/miglab/waiting/([^/]+)/([^/]*)", WaitingHandler),
+    (r"/api/miglab/start/([^/]+)/([^/]*)", StartHandler),
     (r"/api/miglab/move/([^/]+)/([^/]*)", MoveHandler),
     (r"/api/miglab/runs/([^/]+)/([^/]*)", RunHandler),
     (r"/api/miglab/tokens", TokensHandler),

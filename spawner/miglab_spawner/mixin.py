@@ -157,6 +157,11 @@ class MIGSpawnerMixin(ChoiceMixin):
         async for event in self._events.read():
             yield {"progress": event.pct, "message": event.message}
 
+    def last_event(self) -> dict[str, int | str] | None:
+        """Return the last event of this start, as `progress` yields it; None before the first."""
+        event = self._events.last
+        return None if event is None else {"progress": event.pct, "message": event.message}
+
     async def _start(self) -> Any:
         self._wait = None
         choice = await self._resolve_choice()

@@ -96,6 +96,33 @@ async def test_an_hour_begins_the_form(lab: PageLab, page: Page) -> None:
     assert reservations == {("ml", 5, TUESDAY), ("ml", 2, TUESDAY)}
 
 
+async def test_another_weeks_reservation_is_shown_there(page: Page) -> None:
+    """From another week, the page goes to the first week of what was reserved, and says so."""
+    await page.goto(page.url.replace(f"monday={MONDAY}", f"monday={TODAY}"))
+    await page.get_by_role("button", name="Reserve…").click()
+    dialog = page.get_by_role("dialog")
+    await dialog.get_by_label("How many students").fill("2")
+    await dialog.get_by_label("First day").fill(f"{TUESDAY}")
+    await dialog.get_by_role("button", name="Reserve").click()
+    await expect(page.locator('.block[data-reservation="2"]')).to_be_visible()
+    said = page.get_by_role("status").filter(has_text="This is their first week.")
+    await expect(said).to_contain_text("The slices are reserved.")
+
+
+async def test_a_refused_reservation_is_said_once(page: Page) -> None:
+    """Beside the button, and not in the outlook above it as well."""
+    await page.get_by_role("button", name="Reserve…").click()
+    dialog = page.get_by_role("dialog")
+    await dialog.get_by_label("First day").fill(f"{TUESDAY}")
+    await dialog.get_by_label("How many students").fill("3")
+    await page.keyboard.press("Tab")
+    await expect(dialog.locator("[data-preview]")).to_contain_text("clashes with reservation 1")
+    await dialog.get_by_role("button", name="Reserve").click()
+    refusal = dialog.get_by_role("alert").filter(has_text="clashes with reservation 1")
+    await expect(refusal).to_be_visible()
+    await expect(dialog.get_by_text("clashes with reservation 1")).to_have_count(1)
+
+
 async def test_the_times_of_one_hour_can_be_read(lab: PageLab, page: Page) -> None:
     """The last hour of the day has room for course, slices and times: nothing is cut off."""
     late = PRACTICAL.model_copy(update={"count": 1, "from_time": "17:00", "to_time": "18:00"})

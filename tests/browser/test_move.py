@@ -112,6 +112,8 @@ def test_from_the_queue_by_way_of_the_cpu_to_the_slice(
     expect(page.get_by_role("alert").filter(has_text="is ready and held for")).to_be_attached()
     assert TYPED not in essay.read_text()
     picture(page, "jupyterlab-offer")
+    lab.ask(f"/api/tickets/{ticket.id}/call", {"reason": "Your slice waits."})
+    expect(card(page, "is ready")).to_contain_text("calls you: Your slice waits.")
     assert [
         problem
         for part in (".miglab-cards", ".miglab-panel", ".miglab-status")

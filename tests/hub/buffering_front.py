@@ -1,7 +1,8 @@
 """A proxy before a hub's own: it ends TLS, and passes an answer on only once it has all of it.
 
-Run as a program: port, port of the hub's proxy, certificate, key.  An answer that does not end
-within `PATIENCE_S`, as a stream, is passed on as far as it has come.
+Run as a program: port, port of the hub's proxy, certificate, key.  A stream of events does not end:
+it is passed on as far as it has come within `PATIENCE_S`.  Every other answer is waited for, as
+long as a busy hub takes for it: one that is cut off is an answer that the hub never gave.
 """
 
 import asyncio
@@ -35,9 +36,10 @@ async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, ta
 
 async def whole_answer(upstream: asyncio.StreamReader) -> bytes:
     """All of it, held back until it has ended."""
-    answer = b""
+    answer = await upstream.readuntil(b"\r\n\r\n")
+    is_stream = b"\r\ncontent-type: text/event-stream" in answer.lower()
     with suppress(TimeoutError):
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(PATIENCE_S if is_stream else None):
             while part := await upstream.read(65536):
                 answer += part
     return answer

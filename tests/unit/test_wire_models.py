@@ -43,8 +43,10 @@ ROWS: dict[str, type[Row]] = {
 FILLED_OTHERWISE = {
     "AuditEntry.user": "staff/log.py selects it as a column",
     "Headcount.holding": "queue/offers.py passes it in a dict, with or without free slices",
+    "Headcount.offered": "as holding",
     "Headcount.waiting": "as holding",
     "RosterRow.is_outside": "roster/page.py sets it in a copy, where it knows the members",
+    "RosterRow.offered_until": "roster/page.py sets it in a copy, if something is offered",
     "RosterRow.position": "roster/page.py sets it in a copy, if the student waits",
     "RosterRow.shape": "roster/page.py sets it in a copy, if the student waits or holds",
     "RosterRow.since": "as shape",

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from miglab_api.gpus import GpuView, PoolSnapshot, SliceView
 from miglab_api.leases import LeaseView
-from miglab_api.tickets import TicketView
+from miglab_api.tickets import TicketState, TicketView
 from miglab_api.wording import duration, estimated_wait, guarantee_in_words, server_in_words
 from miglab_pool.applications.pool_runner import PoolRunner, Runner
 from miglab_pool.http.access.dependencies import Viewer
@@ -97,7 +97,7 @@ class VisiblePool:
         if kind == "ticket":
             tickets = (
                 candidate
-                for candidate in self.snapshot.waiting
+                for candidate in (*self.snapshot.waiting, *self.snapshot.offered)
                 if str(candidate.id) == target and candidate.user
             )
             return next(map(self._ticket, tickets), None)
@@ -110,14 +110,35 @@ class VisiblePool:
         return None
 
     def _slice(self, gpu: GpuView, slice_: SliceView) -> Details | None:
-        lease = self.leases.get(slice_.lease or 0)
+        lease, offer = self.leases.get(slice_.lease or 0), self._offer_of(slice_.lease)
         if not (lease or self.principal.is_staff):
             return None
+        if lease and offer:
+            facts = [("State", "offered"), *self._of_offer(offer), *_slice_facts(slice_)]
+            actions = buttons.ticket_actions(offer, self.principal)
+            actions += buttons.slice_actions(slice_, gpu, self.principal)
+            return Details(f"{slice_.profile} on GPU {gpu.index}", facts, actions)
         facts = [("State", _state_text(slice_)), *_slice_facts(slice_)]
         facts += self._of_lease(lease) if lease else []
         actions = buttons.lease_actions(lease, self.principal) if lease else []
         actions += buttons.slice_actions(slice_, gpu, self.principal)
         return Details(f"{slice_.profile} on GPU {gpu.index}", facts, actions, lease)
+
+    def _offer_of(self, lease: int | None) -> TicketView | None:
+        """Return the ticket to which a lease is offered, if it was not taken yet."""
+        offers = (offer for offer in self.snapshot.offered if lease and offer.lease == lease)
+        return next(offers, None)
+
+    def _of_offer(self, offer: TicketView) -> Facts:
+        student = "you" if self.principal.is_user(offer.user) else str(offer.user)
+        server = f", {server_in_words(offer.server)}" if offer.server else ""
+        held_for = duration((offer.expires_at or self.now) - self.now)
+        return [
+            ("Offered to", student + server),
+            ("Held for", f"{held_for}; then it goes to the next in the queue"),
+            ("Shape", offer.shape),
+            ("Course", offer.course),
+        ]
 
     def _lease(self, lease: LeaseView) -> Details:
         owner = "Your " if self.principal.is_user(lease.user) else f"{lease.user}: "
@@ -159,6 +180,11 @@ class VisiblePool:
 
     def _ticket(self, ticket: TicketView) -> Details:
         subject = "You" if self.principal.is_user(ticket.user) else str(ticket.user)
+        told = [("Told", ticket.message)] if ticket.message else []
+        actions = buttons.ticket_actions(ticket, self.principal)
+        if ticket.state is TicketState.OFFERED:
+            title = f"{ticket.shape} is offered"
+            return Details(title, [*self._of_offer(ticket), *told], actions)
         position = "is being served" if ticket.position is None else f"number {ticket.position}"
         facts = [
             ("Position", f"{position} of {ticket.waiting}"),
@@ -167,9 +193,8 @@ class VisiblePool:
             ("Waiting", self._for(ticket.created_at)),
             ("Estimated wait", _estimate_text(ticket)),
         ]
-        facts += [("Told", ticket.message)] if ticket.message else []
         title = f"{subject} in the queue for {ticket.shape}"
-        return Details(title, facts, buttons.ticket_actions(ticket, self.principal))
+        return Details(title, [*facts, *told], actions)
 
     def _pool(self, courses: list[str]) -> Details | None:
         actions = buttons.pool_actions(self.snapshot.paused, courses, self.principal)

@@ -3,9 +3,10 @@
 Views come in and drawings go out; what the principal may not see is removed from the views before.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from types import MappingProxyType
 from typing import NamedTuple
 
 from miglab_api.gpus import GpuView, ReservedSlot, SliceState, SliceView
@@ -18,6 +19,7 @@ class BoxMark(StrEnum):
     """The state of a run of memory slices: `MARK_WORDS` has its label, and it picks the pattern."""
 
     FREE = "free"
+    OFFERED = "offered"
     LEASED = "leased"
     IDLE = "idle"
     ENDING = "ending"
@@ -32,6 +34,7 @@ class BoxMark(StrEnum):
 
 MARK_WORDS = {
     BoxMark.FREE: "free",
+    BoxMark.OFFERED: "offered",
     BoxMark.LEASED: "in use",
     BoxMark.IDLE: "idle",
     BoxMark.ENDING: "warned",
@@ -47,21 +50,29 @@ MARK_WORDS = {
 
 
 class LeaseActivity(NamedTuple):
-    """Which leases are idle or warned, by their numbers.
+    """Which leases are idle, warned, or not taken yet, by their numbers.
 
     Attributes:
         idle: the leases that are idle, as the reclaimer judges them.
         warned: the leases whose holder is warned that the slice is reclaimed.
+        offered: until when each lease is held for the student who has not taken it yet.
     """
 
     idle: Collection[int] = frozenset()
     warned: Collection[int] = frozenset()
+    offered: Mapping[int, float] = MappingProxyType({})
 
     def on(self, gpu: GpuView) -> "LeaseActivity":
-        """Return the activity on slices of one GPU whose holder the viewer sees."""
+        """Return the activity on slices of one GPU whose holder the viewer sees, and the offers."""
         visible_leases = {item.lease for item in gpu.slices if item.lease and item.user is not None}
         return LeaseActivity(
-            frozenset(visible_leases & set(self.idle)), frozenset(visible_leases & set(self.warned))
+            frozenset(visible_leases & set(self.idle)),
+            frozenset(visible_leases & set(self.warned)),
+            {
+                item.lease: self.offered[item.lease]
+                for item in gpu.slices
+                if item.lease is not None and item.lease in self.offered
+            },
         )
 
 
@@ -75,8 +86,9 @@ class Box:
         profile: the profile, or what is there instead of a slice.
         note: what comes next, or the reason of the state; empty for none.
         next_course: the course that has reserved it next; empty for none.
-        holder: the holder, as the principal may name it.
-        guaranteed_until: until when its lease is guaranteed; None for no lease.
+        holder: the holder, or the student it is offered to, as the principal may name them.
+        guaranteed_until: until when its lease is guaranteed; None for no lease that is in use.
+        offered_until: until when it is held for whom it is offered to; None if it is not offered.
         used_pct: how full the slice's memory is; None if unknown.
         memory: the memory in use, in words.
         activity: how busy it was lately, in words; empty if the hardware does not tell.
@@ -93,6 +105,7 @@ class Box:
     holder: str = ""
     course: str = ""
     guaranteed_until: float | None = None
+    offered_until: float | None = None
     used_pct: int | None = None
     memory: str = ""
     activity: str = ""
@@ -139,7 +152,8 @@ def headline_figures(people: Headcount, idle: int) -> list[tuple[str, str]]:
     """Return the figures above the drawing with their labels; ``idle``: how many holders idle."""
     free = [(f"{people.free} of {people.total}", f"free ({people.shape})")] if people.shape else []
     doing = [(f"{idle}", "of them idle")] if idle else []
-    return [*free, (f"{people.holding}", "hold"), *doing, (f"{people.waiting}", "wait")]
+    offered = [(f"{people.offered}", "offered")] if people.offered else []
+    return [*free, (f"{people.holding}", "hold"), *doing, *offered, (f"{people.waiting}", "wait")]
 
 
 def count_idle_holders(gpus: Iterable[GpuView], idle: Collection[int]) -> int:
@@ -209,13 +223,15 @@ def _box(
         is_reserved = box.mark is BoxMark.RESERVED and slot is not None
         return replace(box, note=slice_.reason, course=slot.course if is_reserved and slot else "")
     is_drained = gpu.draining or slice_.draining
+    offered_until = lease_activity.offered.get(slice_.lease or 0)
     return replace(
         box,
         note="then drained" if is_drained else "",
         next_course=slot.course if slot and slot.course != slice_.course and not is_drained else "",
         holder=holder_label(slice_, principal),
         course=slice_.course or "",
-        guaranteed_until=slice_.guaranteed_until,
+        guaranteed_until=slice_.guaranteed_until if offered_until is None else None,
+        offered_until=offered_until,
         is_own=principal.is_user(slice_.user),
     )
 
@@ -243,6 +259,8 @@ def _mark(
         return BoxMark.DRAINING
     if slice_.state is SliceState.FREE:
         return BoxMark.RESERVED if slot else BoxMark.FREE
+    if slice_.lease in lease_activity.offered:
+        return BoxMark.OFFERED
     if slice_.lease in lease_activity.warned:
         return BoxMark.ENDING
     return BoxMark.IDLE if slice_.lease in lease_activity.idle else BoxMark.LEASED

@@ -56,7 +56,10 @@ class Metrics:
 
     def _make_gauges(self) -> None:
         self._leases = self._gauge(
-            "leases", "Live leases, by shape offered or other.", "state", "shape"
+            "leases",
+            "Live leases, by shape offered or other; one that nobody has taken yet is `offered`.",
+            "state",
+            "shape",
         )
         self._waiting = self._gauge("tickets_waiting", "Tickets that wait.")
         self._paused = self._gauge("paused", "1 while no new lease is granted, else 0.")
@@ -186,9 +189,12 @@ class Metrics:
         """
         self._paused.set(bool(snapshot.paused))
         self._waiting.set(len(snapshot.waiting))
-        _set_samples(
-            self._leases, Tally((lease.state.value, self._shape(lease.shape)) for lease in leases)
+        offered = {ticket.lease for ticket in snapshot.offered}
+        states_and_shapes = (
+            ("offered" if lease.id in offered else lease.state.value, self._shape(lease.shape))
+            for lease in leases
         )
+        _set_samples(self._leases, Tally(states_and_shapes))
         self._set_slices(snapshot)
         self._set_health(
             {(str(gpu.index),): healths[gpu.uuid] for gpu in snapshot.gpus if gpu.uuid in healths}

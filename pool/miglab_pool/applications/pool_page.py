@@ -136,6 +136,11 @@ class QueueTable:
     rows: list[QueueRow]
     shapes: list[tuple[str, int]]
 
+    @property
+    def has_unknown_wait(self) -> bool:
+        """Whether nobody knows yet how long one of them waits."""
+        return any(not row.wait for row in self.rows)
+
 
 @dataclass(frozen=True, slots=True)
 class Head:
@@ -143,7 +148,8 @@ class Head:
 
     Attributes:
         paused: why grants are paused; empty if they are not.
-        leases: the principal's leases.
+        leases: the principal's leases, without those that are only offered.
+        offers: the tickets of the principal whose slices are ready and not taken yet.
         own_status: one sentence about the principal.
         is_status_shown: whether the sentence is shown; not to staff without lease and ticket.
         figures: the figures: how many, and of what.
@@ -152,6 +158,7 @@ class Head:
 
     paused: str
     leases: list[LeaseView]
+    offers: list[TicketView]
     own_status: str
     is_status_shown: bool
     figures: list[tuple[str, str]]
@@ -173,11 +180,15 @@ def _draw_head(
         ),
         None,
     )
+    offers = [offer for offer in snapshot.offered if principal.is_user(offer.user)]
+    offered_leases = {offer.lease for offer in offers}
+    held_leases = [lease for lease in leases if lease.id not in offered_leases]
     verbs = {Right.MESSAGE: "Message", Right.PAUSE: "pause"}
     return Head(
         snapshot.paused,
-        list(leases),
-        own_status(leases, ticket),
+        held_leases,
+        offers,
+        own_status(held_leases, offers[0] if offers else ticket),
         ticket is not None or not principal.is_staff,
         headline_figures(snapshot.people, count_idle_holders(snapshot.gpus, lease_activity.idle)),
         " or ".join(verb for right, verb in verbs.items() if principal.has(right)),
@@ -207,12 +218,13 @@ def _draw_row(ticket: TicketView, principal: Principal) -> QueueRow:
 
 def own_status(leases: Sequence[LeaseView], ticket: TicketView | None) -> str:
     """Return a sentence on what the principal holds or waits for, also for screen readers."""
-    if leases:
-        return "You hold " + " and ".join(lease.shape for lease in leases) + "."
+    holding = [f"You hold {' and '.join(lease.shape for lease in leases)}."] if leases else []
+    if ticket is not None and ticket.state is TicketState.OFFERED:
+        return " ".join([*holding, f"Your {ticket.shape} is ready: start your server."])
+    if holding:
+        return holding[0]
     if ticket is None:
         return "You hold no GPU slice and are not waiting for one."
-    if ticket.state is TicketState.OFFERED:
-        return f"Your {ticket.shape} is ready: start your server."
     if ticket.position is None:
         return f"Your {ticket.shape} is being created."
     wait = f" Estimated wait: {estimated_wait(ticket.estimate)}." if ticket.estimate else ""
@@ -257,7 +269,9 @@ async def pool_parts(request: Request, principal: Principal) -> list[PagePart]:
     snapshot = visible_snapshot(await runner.snapshot(), principal)
     activity = runner.reclaimer.activities() if runner.reclaimer else {}
     lease_activity = LeaseActivity(
-        frozenset(lease_id for lease_id in activity if activity[lease_id] in IDLE), warned
+        frozenset(lease_id for lease_id in activity if activity[lease_id] in IDLE),
+        warned,
+        {ticket.lease: ticket.expires_at or 0.0 for ticket in snapshot.offered if ticket.lease},
     )
     cache: PartsCache = request.app.state.parts_caches(principal.viewer)
     now = time.time()
@@ -285,7 +299,7 @@ def draw_parts(
         snapshot: what the principal may see of the pool.
         own_leases: the principal's leases.
         principal: the reader.
-        lease_activity: which leases are idle or warned.
+        lease_activity: which leases are idle, warned, or not taken yet.
         now: seconds since the epoch.
     """
     gpus = [

@@ -34,7 +34,7 @@ ONLY_FOR_NEW = frozenset({"paused", "gpus-unknown"})
 
 TicketOrRefusal = tuple[TicketRow, Refused | None]
 _ANSWER_TIME, _ASIDE_TIME = duration(ANSWER_S), duration(ASIDE_S)
-_POSITION_KEPT = f"Your place is kept for {_ASIDE_TIME}: return to the queue when you are back."
+POSITION_KEPT = f"Your place is kept for {_ASIDE_TIME}: return to the queue when you are back."
 _UNATTENDED = (
     "You lost your position because your waiting page and server were gone. "
     "Start again to rejoin the queue."
@@ -381,15 +381,19 @@ def end_ticket(
     reason: str,
     message: str,
     actor: str = "pool",
+    action: str = "",
 ) -> TicketRow:
-    """End a ticket that was not taken, or put it aside, and the lease granted to it."""
+    """End a ticket that was not taken, or put it aside, and the lease granted to it.
+
+    ``action``: what a person did, see `Transaction.put`.
+    """
     tx.on_commit.append(lambda: store.unserved(state.value, reason))
     lease = store.state.leases.get(ticket.lease or 0)
     ticket = with_waste(store, tx, ticket, reason, actor)
     ticket = replace(ticket, state=state, reason=reason, message=message)
     if state is TicketState.ASIDE:
         ticket = replace(ticket, lease=None, offered_at=None, next_at=None, since=tx.at)
-    tx.put(ticket, actor, message)
+    tx.put(ticket, actor, message, action)
     if lease is not None and lease.state == LeaseState.GRANTED:
         end_unused_grant(store, tx, lease, LeaseState.EXPIRED, actor, reason)
     return ticket
@@ -403,7 +407,7 @@ def requeue_granted(store: Store, tx: Transaction, lease: LeaseRow, reason: str)
     ticket = store.state.tickets.get(lease.ticket or 0)
     if ticket is not None and ticket.state in (TicketState.WAITING, TicketState.OFFERED):
         waiting_ticket = replace(
-            ticket, state=TicketState.WAITING, lease=None, offered_at=None, since=tx.at
+            ticket, state=TicketState.WAITING, lease=None, offered_at=None, since=tx.at, message=""
         )
         tx.put(waiting_ticket, reason=reason)
     end_unused_grant(store, tx, lease, LeaseState.EXPIRED, "pool", reason)
@@ -473,15 +477,15 @@ def _overdue_outcome(store: Store, ticket: TicketRow, at: float) -> tuple[Ticket
         return TicketState.EXPIRED, "aside-too-long", f"You did not return within {_ASIDE_TIME}."
     if ticket.state == TicketState.OFFERED:
         explanation = f"A {ticket.shape} was offered to you and not taken in time."
-        return TicketState.ASIDE, "offer-expired", f"{explanation} {_POSITION_KEPT}"
+        return TicketState.ASIDE, "offer-expired", f"{explanation} {POSITION_KEPT}"
     if ticket.lease is not None:
         explanation = f"It was your turn, and the {ticket.shape} could not be created in time."
-        return TicketState.ASIDE, "never-made", f"{explanation} {_POSITION_KEPT}"
+        return TicketState.ASIDE, "never-made", f"{explanation} {POSITION_KEPT}"
     if at >= wait_deadline(store.settings, store.started_at, ticket):
         explanation = (
             f"You were asked whether you still wait, and did not answer within {_ANSWER_TIME}."
         )
-        return TicketState.ASIDE, "not-answered", f"{explanation} {_POSITION_KEPT}"
+        return TicketState.ASIDE, "not-answered", f"{explanation} {POSITION_KEPT}"
     return TicketState.EXPIRED, "unattended", _UNATTENDED
 
 

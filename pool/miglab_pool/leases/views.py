@@ -171,6 +171,13 @@ def _reserved_slots(view: PoolView) -> tuple[ReservedSlot, ...]:
     )
 
 
+def _offered_tickets(view: PoolView) -> tuple[TicketView, ...]:
+    """Return the tickets whose slices are ready and not taken yet, the oldest offer first."""
+    offered = (row for row in view.tickets.values() if row.state == TicketState.OFFERED)
+    by_offer = sorted(offered, key=lambda row: (row.offered_at or 0.0, row.id))
+    return tuple(ticket_view(view, row) for row in by_offer)
+
+
 @cached_on_instance
 def snapshot(view: PoolView) -> PoolSnapshot:
     """Return the pool at the view's moment; only GPUs that changed are worked out again."""
@@ -180,6 +187,7 @@ def snapshot(view: PoolView) -> PoolSnapshot:
         simulated=view.simulated,
         gpus=tuple(sorted(gpus, key=lambda gpu: (gpu.index, gpu.uuid))),
         waiting=tuple(ticket_view(view, view.tickets[number]) for number in queue.positions(view)),
+        offered=_offered_tickets(view),
         reserved_slots=_reserved_slots(view),
         paused=view.paused,
         people=headcount(view),

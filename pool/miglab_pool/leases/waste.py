@@ -7,7 +7,7 @@ from miglab_pool.ledger.rows import TicketRow
 from miglab_pool.queue.needs import is_made_room_for
 from miglab_pool.state.store import Store
 
-NO_FAULT = frozenset({"never-made", "not-in-course"})
+NO_FAULT = frozenset({"never-made", "not-in-course", "passed-on"})
 """Reasons for which a ticket ends that are not its student's doing."""
 
 

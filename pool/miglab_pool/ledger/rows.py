@@ -317,6 +317,11 @@ class LeaseRow(_NumberedRow):
         return max(0, settings.reclaim.keepalives - self.keepalives)
 
     @property
+    def is_untaken(self) -> bool:
+        """Whether it is granted, and nobody has taken it yet."""
+        return self.state == LeaseState.GRANTED and self.taken_at is None
+
+    @property
     def is_in_use(self) -> bool:
         """Whether a server has it, and is not asked to give it back."""
         return self.state in (LeaseState.ATTACHED, LeaseState.RUNNING, LeaseState.WARNED)

@@ -78,8 +78,10 @@ def offers(view: PoolView, courses: Sequence[str], user: str | None = None) -> O
 @cached_on_instance
 def headcount(view: PoolView) -> Headcount:
     """Return how many people hold and wait for slices, and how many of the smallest are free."""
+    holding = {lease.user for lease in view.leases.values() if not lease.is_untaken}
     people = {
-        "holding": len({lease.user for lease in view.leases.values()}),
+        "holding": len(holding),
+        "offered": len({lease.user for lease in view.leases.values()} - holding),
         "waiting": len({ticket.user for ticket in view.queued}),
     }
     shape = _smallest_shape(view)
@@ -99,6 +101,8 @@ def _smallest_shape(view: PoolView) -> Shape | None:
 def _course_offers(view: PoolView, name: str, rules: Course, user: str | None) -> CourseOffers:
     course = name if _offers_differ(view) else ""  # otherwise one offer serves all courses
     shapes = [offer for text in rules.shapes if (offer := _offer(view, text, course)) is not None]
+    if user is None or not queue.is_unpassable(view, user):
+        shapes = [_without_longest(offer) for offer in shapes]
     return CourseOffers(
         course=name,
         title=rules.title,
@@ -108,6 +112,12 @@ def _course_offers(view: PoolView, name: str, rules: Course, user: str | None) -
         left=() if user is None else quotas_left(view, user, name),
         guaranteed_s=guaranteed_s(view, user or "", name),
     )
+
+
+def _without_longest(offer: ShapeOffer) -> ShapeOffer:
+    """Return an offer without a wait that is certain only for whom nobody can pass."""
+    is_longest = offer.wait is not None and offer.wait.is_longest
+    return offer.model_copy(update={"wait": None}) if is_longest else offer
 
 
 @cached_on_instance

@@ -26,7 +26,7 @@ from miglab_pool.queue.quotas import (
     guarantee_from_grant_s,
     offer_s,
 )
-from miglab_pool.queue.rules import Grant, WaitingTicket, queue_order
+from miglab_pool.queue.rules import GRAIN_H, Grant, WaitingTicket, queue_order
 from miglab_pool.queue.waste import WHY as WHY_WASTED
 from miglab_pool.queue.waste import has_wasted_much
 from miglab_pool.reservations import guarantees, slots
@@ -158,6 +158,24 @@ def ordered_queue(view: PoolView) -> tuple[WaitingTicket, ...]:
     if len(waiting) < 2:  # no order to work out: most of the day
         return tuple(waiting)
     return tuple(queue_order(waiting, fair_share_usage(view)))
+
+
+def is_unpassable(view: PoolView, user: str, ticket: int | None = None) -> bool:
+    """Whether a ticket is served before all that come after it, staff's choice aside.
+
+    The lab has one course, and fair share puts nobody before a user of no recent use.
+
+    Args:
+        view: the pool.
+        user: whose ticket it is.
+        ticket: its number; None for one that the user would make now.
+    """
+    is_light = fair_share_usage(view).users.get(user, 0.0) < GRAIN_H
+    has_another = any(
+        row.user == user and row.id != ticket and row.state != TicketState.TAKEN
+        for row in view.tickets.values()
+    )
+    return len(view.settings.courses) == 1 and is_light and not has_another
 
 
 @cached_on_instance

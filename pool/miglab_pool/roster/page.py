@@ -15,7 +15,7 @@ from miglab_api.base import COURSE_MAX
 from miglab_api.leases import LeaseView
 from miglab_api.roster import ClassMessage, ExperimentStage, Presence, RosterRow, RosterView
 from miglab_api.staff import MessageRequest, SentMessage
-from miglab_api.tickets import TicketView
+from miglab_api.tickets import TicketState, TicketView
 from miglab_api.usage import csv_text
 from miglab_pool.http.access.dependencies import RUNNER, MayMessage, needs
 from miglab_pool.http.access.principal import Principal, Right
@@ -50,6 +50,7 @@ SILENT_S = 180.0  # a server reports the progress of its student once a minute
 MARKS = {
     Presence.HOLDING: "leased",
     Presence.IDLE: "idle",
+    Presence.OFFERED: "offered",
     Presence.WAITING: "ending",
     Presence.CPU: "free",
     Presence.ABSENT: "unpartitioned",
@@ -110,9 +111,9 @@ async def _current_courses(request: Request, principal: Principal) -> set[str]:
     """Return the courses in which the principal holds a slice or waits, on their roster or not."""
     runner: ClassRunner = request.app.state.runner
     leases = await runner.look(lambda pool: pool.leases.brief_views())
-    waiting = (await runner.snapshot()).waiting
+    snapshot = await runner.snapshot()
     courses = {lease.course for lease in leases if lease.user == principal.name}
-    return courses | {lease.course for lease in waiting if lease.user == principal.name}
+    return courses | {lease.course for lease in snapshot.waiting if lease.user == principal.name}
 
 
 def _visible_courses(request: Request, principal: Principal, now_in: set[str]) -> list[str]:
@@ -197,13 +198,15 @@ async def _read_roster(request: Request, principal: Principal, course: str) -> R
     members = await state.members(course) if is_staff else own_name
     activity = runner.reclaimer.activities() if runner.reclaimer else {}
     idle = {lease for lease, doing in activity.items() if doing in IDLE}
-    waiting = (await runner.snapshot()).waiting
+    snapshot = await runner.snapshot()
+    offered = {offer.lease for offer in snapshot.offered}
 
     live_leases, shared = await runner.look(
         lambda pool: (pool.leases.brief_views(), pool.roster.progress_of(course))
     )
-    leases = {r.user: r for r in live_leases if r.course == course}
-    tickets = {r.user: r for r in waiting if r.course == course and r.user}
+    leases = {r.user: r for r in live_leases if r.course == course and r.id not in offered}
+    in_queue = (*snapshot.waiting, *snapshot.offered)  # of two tickets, the offer is shown
+    tickets = {r.user: r for r in in_queue if r.course == course and r.user}
     listed = members if is_staff and course != state.default_course else None
     staff = state.sign_in.book.courses.get(course)
     teachers = (staff.instructors | staff.assistants) if staff else frozenset()
@@ -250,6 +253,9 @@ def _roster_row(
         presence = Presence.IDLE if lease.id in idle else Presence.HOLDING
         holding = {"presence": presence, "shape": lease.shape, "since": lease.granted_at}
         return row.model_copy(update=holding)
+    if ticket is not None and ticket.state is TicketState.OFFERED:
+        offer = {"shape": ticket.shape, "offered_until": ticket.expires_at}
+        return row.model_copy(update={"presence": Presence.OFFERED, **offer})
     if ticket is not None:
         waiting = {"shape": ticket.shape, "since": ticket.created_at, "position": ticket.position}
         return row.model_copy(update={"presence": Presence.WAITING, **waiting})

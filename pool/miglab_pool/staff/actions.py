@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 from miglab_api.gpus import GpuView, SliceState, SliceView
 from miglab_api.leases import LeaseView
 from miglab_api.staff import AuditEntry, MessageRequest, SentMessage, StaffMessage, display_name
-from miglab_api.tickets import TicketView
+from miglab_api.tickets import TicketState, TicketView
+from miglab_pool.leases import requests
 from miglab_pool.leases import transactions as leases
 from miglab_pool.leases import views as pool_views
 from miglab_pool.leases.transactions import full_view
@@ -410,6 +411,41 @@ class Staff(StaffMessages):
     def put_back(self, number: int, actor: str) -> TicketView:
         """Return a ticket to its own position in the queue."""
         return self._move(number, "", actor, "back", None)
+
+    @locked
+    def call_again(
+        self, number: int, reason: str, actor: str, expected: str | None = None
+    ) -> TicketView:
+        """Hold an offer in full again, and tell its student that staff call."""
+        with self.store.write(durable=True) as tx:
+            row = self.store.find(TicketRow, number)
+            check_expected(self.store, row, expected)
+            message = f"{display_name(actor)} calls you: {reason}"
+            record(
+                self.store, tx, row, rules.renew_offer(row, message, tx.at), actor, reason, "call"
+            )
+        return pool_views.ticket_view(self.store.current, self.store.state.tickets[number])
+
+    @locked
+    def pass_on(
+        self, number: int, reason: str, actor: str, expected: str | None = None
+    ) -> TicketView:
+        """Give what is offered to a ticket to the next; the ticket steps aside and keeps its age.
+
+        Nothing is counted as wasted: it is staff who end the offer.
+        """
+        with self.store.write(durable=True) as tx:
+            row = self.store.find(TicketRow, number)
+            check_expected(self.store, row, expected)
+            rules.check_offered(row)
+            message = (
+                f"Your {row.shape} was offered to you and not taken yet; "
+                f"{display_name(actor)} gave it to the next student: {reason} "
+                f"{requests.POSITION_KEPT}"
+            )
+            state = TicketState.ASIDE
+            requests.end_ticket(self.store, tx, row, state, "passed-on", message, actor, "pass")
+        return pool_views.ticket_view(self.store.current, self.store.state.tickets[number])
 
     def _move(
         self, number: int, reason: str, actor: str, key: str, expected: str | None

@@ -129,6 +129,8 @@ VERB_PHRASES = {action.key: action.log_phrase for action in STAFF_ACTIONS} | {
     "keep": "let its holder keep it",
     "next": "served it next",
     "back": "undid serving it next",
+    "call": "called its student again",
+    "pass": "passed its offer to the next",
     "apply": "applied a layout to it",
     "end": "took it back",
     "message": "sent it",

@@ -198,6 +198,36 @@ async def put_back(ticket_id: int, principal: MayNext, runner: Runner) -> Ticket
     )
 
 
+@router.post("/tickets/{ticket_id}/call")
+async def call_again(
+    ticket_id: int, request: ActionRequest, principal: MayNext, runner: Runner
+) -> TicketView:
+    """Hold what is offered to a ticket in full again, and call its student."""
+    arguments = (request.reason, principal.actor, request.expected)
+    return await decide_on_ticket(
+        runner,
+        principal,
+        ticket_id,
+        Right.NEXT,
+        lambda pool: pool.staff.call_again(ticket_id, *arguments),
+    )
+
+
+@router.post("/tickets/{ticket_id}/pass")
+async def pass_on(
+    ticket_id: int, request: ActionRequest, principal: MayNext, runner: Runner
+) -> TicketView:
+    """Give what is offered to a ticket to the next; the ticket steps aside and keeps its age."""
+    arguments = (request.reason, principal.actor, request.expected)
+    return await decide_on_ticket(
+        runner,
+        principal,
+        ticket_id,
+        Right.NEXT,
+        lambda pool: pool.staff.pass_on(ticket_id, *arguments),
+    )
+
+
 @router.post("/messages", status_code=201)
 async def send(request: MessageRequest, principal: MayMessage, runner: Runner) -> SentMessage:
     """Send a message to a user, one of their servers, a course, or everybody."""

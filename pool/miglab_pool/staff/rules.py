@@ -215,6 +215,18 @@ def restore_position(row: TicketRow, last_change: str) -> TicketRow:
     return replace(row, next_at=None)
 
 
+def renew_offer(row: TicketRow, message: str, at: float) -> TicketRow:
+    """Hold what is offered to a ticket in full again, and tell its student to come."""
+    check_offered(row)
+    return replace(row, offered_at=at, message=message)
+
+
+def check_offered(row: TicketRow) -> None:
+    """Refuse if nothing is offered to a ticket now."""
+    if row.state != TicketState.OFFERED:
+        raise Refused("not-offered", f"{row_title(row)} is {row.state}: nothing is offered to it.")
+
+
 def _check_queued(row: TicketRow) -> None:
     if row.is_queued:
         return

@@ -100,6 +100,7 @@ def _short_text(options: Mapping[str, Any], key: str, longest: int) -> str:
 
 _CPU_GOOD_FOR = "Writing, reading, small data. You can move to a slice later."
 _PAUSED = "Until staff resume, nobody gets a new slice; you can start without a GPU."
+_UNKNOWN_WAIT = "Where no wait is given, it cannot be estimated yet."
 _AT_ITS_END = "You are warned before it ends, and your files stay."
 
 _BORROW_GOOD_FOR = (
@@ -166,6 +167,7 @@ class Page:
         news: what the student should know from the last time; empty if nothing.
         ticket: the position, or the offer, that the server still has; empty if it has none.
         people: how many hold slices and wait, in words; empty where that is not counted.
+        unknown_wait: that some waits are not known yet, in words; empty if all are.
     """
 
     sections: tuple[CourseSection, ...]
@@ -174,6 +176,7 @@ class Page:
     news: str = ""
     ticket: str = ""
     people: str = ""
+    unknown_wait: str = ""
 
     @property
     def heading(self) -> str:
@@ -212,7 +215,11 @@ def build_page(
     pause_reason = offers.paused.rstrip(".") if offers.paused else ""
     trouble = f"The pool is paused: {pause_reason}. {_PAUSED}" if pause_reason else ""
     people = "" if offers.people is None else people_in_words(offers.people)
-    return Page(sections, offers.simulated, trouble, news, _ticket_sentence(ticket), people)
+    all_shapes = [shape for course_offers in offers.courses for shape in course_offers.shapes]
+    unknown_wait = _UNKNOWN_WAIT if any(map(_has_unknown_wait, all_shapes)) else ""
+    return Page(
+        sections, offers.simulated, trouble, news, _ticket_sentence(ticket), people, unknown_wait
+    )
 
 
 def page_without_pool(trouble: str, news: str = "", held_up: str = "") -> Page:
@@ -332,7 +339,8 @@ def _availability(offer: ShapeOffer) -> str:
         return f"{free}. {offer.held_up}"
     if offer.free_now:
         return ", ".join(filter(None, (free, offer.shortened, offer.slow)))
-    return f"{free}, {_queue_sentence(offer)}. {_wait_sentence(offer)}"
+    sentences = [f"{free}, {_queue_sentence(offer)}.", *_wait_sentence(offer)]
+    return " ".join(sentences)
 
 
 def _queue_sentence(offer: ShapeOffer) -> str:
@@ -347,10 +355,17 @@ def _queue_sentence(offer: ShapeOffer) -> str:
     return waiting or "nobody waiting yet"
 
 
-def _wait_sentence(offer: ShapeOffer) -> str:
+def _wait_sentence(offer: ShapeOffer) -> tuple[str, ...]:
+    """Return how long a wait lasts; empty where that is not known, which the page says once."""
     if offer.wait is None:
-        return "The wait cannot be estimated."
-    return f"Estimated wait: {estimated_wait(offer.wait)}."
+        return ()
+    return (f"Estimated wait: {estimated_wait(offer.wait)}.",)
+
+
+def _has_unknown_wait(offer: ShapeOffer) -> bool:
+    """Whether a student who chooses a shape waits, and nobody knows how long."""
+    is_waited_for = offer.free_now == 0 and not offer.never and not offer.held_up
+    return is_waited_for and offer.wait is None
 
 
 def _cpu_card(value: str, is_chosen: bool, held_up: str = "", slow: str = "") -> ShapeCard:

@@ -37,10 +37,15 @@ class ProgressEvents:
         self._closed = False
         self._changed = asyncio.Event()
 
+    @property
+    def last(self) -> ProgressEvent | None:
+        """The last event; None before the first."""
+        return self._events[-1] if self._events else None
+
     def add(self, pct: int, message: str) -> None:
         """Add an event, unless it says the same as the last one."""
         event = ProgressEvent(pct, message)
-        if not self._events or self._events[-1] != event:
+        if self.last != event:
             self._events.append(event)
             self._notify_readers()
 

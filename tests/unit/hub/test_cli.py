@@ -102,6 +102,8 @@ def more_answers(service: Service) -> None:
         (f"{RESERVE} --on 2026-06-02 --reason exam", [("POST", "/reservations", RESERVED | ON)]),
         (f"{RESERVE} --weekly tue --until 2026-07-31 --grace 0",
          [("POST", "/reservations", RESERVED | {"until": "2026-07-31", "grace_s": 0.0})]),
+        ("call 7 --reason ready", [("POST", "/tickets/7/call", {"reason": "ready"})]),
+        ("pass 7 --reason away", [("POST", "/tickets/7/pass", {"reason": "away"})]),
         ("usage", [("GET", "/usage?by=course", None)]),
         ("usage --since 2026-11-02 --until 2026-11-08 --by user",
          [("GET", "/usage?since=2026-11-02&until=2026-11-08&by=user", None)]),
@@ -118,6 +120,7 @@ def test_what_each_command_asks(
     method, path, body = calls[-1]
     reads = {
         "reclaim": ReclaimRequest, "next": ActionRequest,
+        "call": ActionRequest, "pass": ActionRequest,
         "messages": MessageRequest, "reservations": ReservationRequest,
         **{action.key: action.request_model for action in STAFF_ACTIONS},
     }  # fmt: skip
@@ -129,7 +132,8 @@ def test_what_each_command_asks(
     "command",
     [
         "drain gpu 0", "drain disk 0 --reason fan", "drain slice GPU-0 --reason fan",
-        "quarantine 7", "next 1", "reclaim 1", "reclaim 1 --reason fan --warning soon",
+        "quarantine 7", "next 1", "call 1", "pass 1",
+        "reclaim 1", "reclaim 1 --reason fan --warning soon",
         "message Hi --all --for ever", "message Hi", "message Hi --user ada --course ml",
         f"{RESERVE} --weekly some", f"{RESERVE} --on tue", f"{RESERVE} --weekly tue --grace soon",
         "usage --csv --json", "usage --since soon", "usage --by name", "usage --until 2026-13-01",

@@ -81,6 +81,7 @@ LEFT = (
 OPEN = "yours as long as nobody needs it. You are warned before it ends, and your files stay."
 PAUSED = "The pool is paused: maintenance. Until staff resume, nobody"
 WAIT = WaitEstimate(low_s=660, likely_s=900, high_s=1400, basis="")
+LONGEST = WaitEstimate(low_s=0, likely_s=13_500, high_s=13_500, basis="", is_longest=True)
 SAID: dict[str, tuple[tuple[CourseOffers, ...], dict[str, Any], list[str]]] = {
     "size, use and how many are free; titles are escaped": (
         (ML,), {},
@@ -118,14 +119,15 @@ SAID: dict[str, tuple[tuple[CourseOffers, ...], dict[str, Any], list[str]]] = {
     **{
         text: ((course(offer("1g.5gb", **fields)),), {}, [text])
         for text, fields in {
-            "0 free, nobody waiting yet. The wait cannot be estimated.": {},
-            "2 waiting. The wait cannot be estimated.": {"waiting": 2},
-            "0 free, the free room is held for the first in the queue. The wait":
+            "0 free, nobody waiting yet.": {},
+            "0 free, 2 waiting.": {"waiting": 2},
+            "0 free, the free room is held for the first in the queue.":
                 {"is_held": True},
             "is reserved for a class; unused slots are free in about 10 m": {"reserved_s": 600.0},
             "0 free, 2 waiting, the free room is held for the first":
                 {"is_held": True, "waiting": 2},
             "Estimated wait: about 10–25 minutes.": {"wait": WAIT},
+            "Estimated wait: at most 3 hours 50 minutes, likely sooner.": {"wait": LONGEST},
             "2 free, its node is off.": {"free": 2, "slow": "its node is off."},
         }.items()
     },
@@ -139,6 +141,17 @@ def test_what_the_page_says(
     """Of shapes, waits, people, quotas and guarantees."""
     text = " ".join(form(*courses, **offer_fields).texts)
     assert [sentence for sentence in sentences if sentence not in text] == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "count"),
+    [({}, 1), ({"wait": WAIT}, 0), ({"free": 2}, 0), ({"held_up": "Its nodes are down."}, 0)],
+)
+def test_an_unknown_wait_is_said_once(fields: dict[str, Any], count: int) -> None:
+    """Of however many shapes: in one sentence, and not where every wait is known or over."""
+    shapes = [offer(shape, **fields) for shape in ("1g.5gb", "2g.10gb", "3g.20gb")]
+    text = " ".join(form(course(*shapes)).texts)
+    assert text.count("cannot be estimated yet") == count
 
 
 def test_a_server_without_a_gpu_may_take_its_time() -> None:

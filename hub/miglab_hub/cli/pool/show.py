@@ -58,13 +58,14 @@ def draw_pool(snapshot: PoolSnapshot, now: float, head: str = "") -> RenderableT
 
 
 def _slices(snapshot: PoolSnapshot, now: float) -> Table:
+    offers = {offer.lease: offer for offer in snapshot.offered}
     slice_table = table(
         "GPU", "slice", "profile", "placement", "state", "lease", "held by", "time left"
     )
     for gpu in snapshot.gpus:
         slice_table.add_row(str(gpu.index), "", "", "", cell(_gpu_problems(gpu)), "", "", "")
         for item in sorted(gpu.slices, key=lambda item: item.start):
-            slice_table.add_row(*_slice_row(item, now))
+            slice_table.add_row(*_slice_row(item, now, offers.get(item.lease or 0)))
     return slice_table
 
 
@@ -75,18 +76,20 @@ def _gpu_problems(gpu: GpuView) -> str:
     return "; ".join(part for part in parts if part)
 
 
-def _slice_row(item: SliceView, now: float) -> tuple[str | Text, ...]:
+def _slice_row(item: SliceView, now: float, offer: TicketView | None) -> tuple[str | Text, ...]:
     holder = item.user or ("somebody" if item.lease is not None else "")
     server = f" ({server_in_words(item.server)})" if item.server else ""
+    state = item.state.value if offer is None else "offered"
+    until = item.guaranteed_until if offer is None else offer.expires_at
     return (
         "",
         str(item.slice_id),
         item.profile,
         f"{{{item.start}}}:{item.size}",
-        item.state.value + (", draining" if item.draining else ""),
+        state + (", draining" if item.draining else ""),
         "" if item.lease is None else str(item.lease),
         cell(holder + server),
-        "" if item.lease is None else _time_left(item.guaranteed_until or 0.0, now),
+        "" if item.lease is None else _time_left(until or 0.0, now),
     )
 
 
@@ -157,14 +160,18 @@ def _states(snapshot: PoolSnapshot) -> Iterator[tuple[str, str]]:
         draining = f", draining: {gpu.draining}" if gpu.draining else ""
         reason = f": {gpu.reason}" if gpu.reason else ""
         yield f"GPU {gpu.index}", f"{gpu.state}{reason}{draining}"
-    for gpu in snapshot.gpus:
-        yield from ((f"slice {item.slice_id}", _describe_slice(item)) for item in gpu.slices)
+    offered = {offer.lease for offer in snapshot.offered}
+    for item in (item for gpu in snapshot.gpus for item in gpu.slices):
+        yield f"slice {item.slice_id}", _describe_slice(item, is_offered=item.lease in offered)
     yield from ((f"ticket {ticket.id}", _describe_ticket(ticket)) for ticket in snapshot.waiting)
 
 
-def _describe_slice(item: SliceView) -> str:
+def _describe_slice(item: SliceView, *, is_offered: bool) -> str:
     placement = f"GPU {item.gpu} {{{item.start}}}:{item.size}"
-    holder = f" by {item.user or 'somebody'}" if item.lease is not None else ""
+    student = item.user or "somebody"
+    if is_offered:
+        return f"{item.profile} on {placement}, offered to {student}"
+    holder = f" by {student}" if item.lease is not None else ""
     return f"{item.profile} on {placement}, {item.state}{holder}"
 
 

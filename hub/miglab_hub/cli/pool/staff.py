@@ -218,6 +218,28 @@ def next_(
     return answer, f"{describe(answer, 'ticket')}, {position}"
 
 
+@pool_command(app)
+def call(
+    pool: PoolApi,
+    ticket: int,
+    reason: Annotated[str, typer.Option("--reason", help="What you tell the student.")],
+) -> CommandOutput:
+    """Call a student again who has not taken an offer; it is held in full again."""
+    answer = pool.call("POST", f"/tickets/{ticket}/call", {"reason": reason})
+    return answer, f"{describe(answer, 'ticket')}: called again"
+
+
+@pool_command(app, "pass")
+def pass_(
+    pool: PoolApi,
+    ticket: int,
+    reason: Annotated[str, typer.Option("--reason", help="Why; the student reads it.")],
+) -> CommandOutput:
+    """Give slices that are offered and not taken to the next in the queue."""
+    answer = pool.call("POST", f"/tickets/{ticket}/pass", {"reason": reason})
+    return answer, f"{describe(answer, 'ticket')}: its slices go to the next"
+
+
 # -- messages -------------------------------------------------------------------------------------
 
 

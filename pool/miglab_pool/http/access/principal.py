@@ -284,6 +284,7 @@ def visible_snapshot(snapshot: PoolSnapshot, principal: Principal) -> PoolSnapsh
         update={
             "gpus": tuple(visible_gpu(gpu, principal) for gpu in snapshot.gpus),
             "waiting": tuple(visible_ticket(ticket, principal) for ticket in snapshot.waiting),
+            "offered": tuple(visible_ticket(ticket, principal) for ticket in snapshot.offered),
         }
     )
 

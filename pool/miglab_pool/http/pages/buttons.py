@@ -11,7 +11,7 @@ from typing import Literal
 from miglab_api.gpus import DRAINABLE_STATES, GpuView, SliceState, SliceView
 from miglab_api.leases import LeaseState, LeaseView, WarningKind
 from miglab_api.staff import STAFF_ACTIONS
-from miglab_api.tickets import TicketView
+from miglab_api.tickets import TicketState, TicketView
 from miglab_api.wording import duration
 from miglab_pool.http.access.principal import Principal, Right
 
@@ -178,17 +178,26 @@ def ticket_actions(ticket: TicketView, principal: Principal) -> list[Action]:
     is_own = principal.is_user(ticket.user)
     holder = "you" if is_own else str(ticket.user)
     actions: list[Action] = []
+    is_offered = ticket.state is TicketState.OFFERED
     if principal.may(Right.NEXT, ticket.course):
-        actions += _next(ticket, holder)
+        actions += _on_offer(ticket, holder) if is_offered and not is_own else _next(ticket, holder)
     if not is_own and principal.may(Right.MESSAGE, ticket.course):
         actions.append(_message(str(ticket.user), None, to=holder))
     if principal.may(Right.RELEASE, ticket.course, ticket.user):
         owner = "your" if is_own else f"{holder}'s"
+        if is_offered and not is_own:
+            return actions
+        explanation = (
+            f"Your {ticket.shape} goes to the next in the queue, and you leave the queue."
+            if is_offered
+            else f"The position in the queue for {ticket.shape} is lost; everybody behind moves up."
+        )
+        leave = "Leave it to the next student" if is_offered else "Leave the queue"
         actions.append(
             Action(
                 "cancel",
-                "Leave the queue" if is_own else "Remove from the queue",
-                f"The position in the queue for {ticket.shape} is lost; everybody behind moves up.",
+                leave if is_own else "Remove from the queue",
+                explanation,
                 f"{owner.capitalize()} ticket is cancelled.",
                 f"tickets/{ticket.id}",
                 "DELETE",
@@ -197,6 +206,33 @@ def ticket_actions(ticket: TicketView, principal: Principal) -> list[Action]:
             )
         )
     return actions
+
+
+def _on_offer(ticket: TicketView, student: str) -> Iterable[Action]:
+    constants = {"expected": ticket.state.value}
+    yield Action(
+        "call",
+        "Call again",
+        f"{student} reads your words in JupyterLab and on this page, and {ticket.shape} is held "
+        "for them for the full time again.",
+        f"{student} is called again.",
+        f"tickets/{ticket.id}/call",
+        fields=(Field("reason", "What you tell them (recorded with your name)"),),
+        constants=constants,
+        go="Call",
+    )
+    yield Action(
+        "pass",
+        "Pass it to the next",
+        f"{ticket.shape} goes to the next in the queue at once. {student} steps aside: they keep "
+        "their place for 12 hours, and are offered nothing until they return to the queue.",
+        f"{ticket.shape} goes to the next in the queue.",
+        f"tickets/{ticket.id}/pass",
+        fields=(REASON,),
+        constants=constants,
+        is_grave=True,
+        go="Pass it on",
+    )
 
 
 def _next(ticket: TicketView, holder: str) -> Iterable[Action]:

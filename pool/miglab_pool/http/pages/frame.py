@@ -77,9 +77,9 @@ def time_left(at: float, now: float) -> str:
     return f"{short_duration(at - now)} left" if at > now else "time is up"
 
 
-def time_left_short(at: float, now: float, over: str = "time is up") -> str:
-    """Return how long it is until then, without a word for it."""
-    return short_duration(at - now) if at > now else over
+def time_left_short(at: float, now: float, over: str = "time is up", before: str = "") -> str:
+    """Return how long it is until then, after the words ``before``; ``over`` once it is past."""
+    return f"{before}{short_duration(at - now)}" if at > now else over
 
 
 def time_since(at: float, now: float) -> str:

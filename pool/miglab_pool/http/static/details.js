@@ -45,10 +45,11 @@ inside.addEventListener("submit", async (event) => {
   trouble.textContent = "";
   go.disabled = true;
   try {
-    await send(form);
+    const answer = await send(form);
+    const detail = { method: form.dataset.method, answer };
     dialog.close();
     say(form.dataset.done);
-    document.dispatchEvent(new Event("miglab:acted"));
+    document.dispatchEvent(new CustomEvent("miglab:acted", { detail }));
   } catch (error) {
     showRefusal(form, error);
     document.dispatchEvent(new CustomEvent("miglab:refused", { detail: error.message }));

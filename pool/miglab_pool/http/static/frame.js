@@ -2,12 +2,13 @@
 
 const meta = (name) => document.querySelector(`meta[name="miglab-${name}"]`).content;
 
+const PATIENCE_MS = 10000;
 export const prefix = meta("prefix");
 export const byId = (id) => document.getElementById(id);
 
 // A part of a page, as HTML; signed out means: begin again.
 export async function part(path) {
-  const answer = await fetch(`${prefix}/${path}`);
+  const answer = await fetch(`${prefix}/${path}`, { signal: AbortSignal.timeout(PATIENCE_MS) });
   if (answer.status === 401) location.reload();
   return answer;
 }

@@ -8,6 +8,11 @@ import { age } from "./times.js";
 const REST_MS = 1000; // a class that starts at once changes much
 const AGE_MS = 15000;
 const REFRESH_MS = 30000; // who idles is no change of the pool, and is not told
+const POLL_MS = 5000; // where a proxy holds the events back or refuses them
+const SILENT_MS = 15000;
+let answeredAt = Date.now();
+let refreshedAt = Date.now();
+let isStreaming = false;
 let announced = ownStatus();
 let isOutdated = false;
 let busy = false;
@@ -60,26 +65,36 @@ async function once() {
 // One request at a time.
 async function refresh() {
   isOutdated = true;
+  refreshedAt = Date.now();
   if (busy) return;
   busy = true;
   while (isOutdated) {
     isOutdated = false;
-    await once().catch(() => (byId("link").hidden = false));
+    await once().then(() => (answeredAt = Date.now()), () => {}); // said below, if it lasts
+    tellSilence();
     await new Promise((resolve) => setTimeout(resolve, REST_MS));
   }
   busy = false;
 }
 
+function tellSilence() {
+  const isSilent = Date.now() - answeredAt > SILENT_MS;
+  if (isSilent) byId("link-since").textContent = new Date(answeredAt).toLocaleTimeString();
+  byId("link").hidden = !isSilent;
+}
+
 const events = new EventSource(`${prefix}/live`);
-events.addEventListener("open", () => (byId("link").hidden = true));
-events.addEventListener("pool", refresh);
-events.addEventListener("error", () => {
-  byId("link").hidden = false;
-  if (events.readyState === EventSource.CLOSED) setTimeout(() => location.reload(), 5000);
+events.addEventListener("pool", () => {
+  isStreaming = true;
+  refresh();
 });
+events.addEventListener("error", () => (isStreaming = false));
 document.addEventListener("miglab:acted", refresh);
 setInterval(() => age(document), AGE_MS);
-setInterval(refresh, REFRESH_MS);
+setInterval(() => {
+  if (Date.now() - refreshedAt >= (isStreaming ? REFRESH_MS : POLL_MS)) refresh();
+  tellSilence();
+}, REST_MS);
 
 // Arrow keys walk over the drawing, as the eye does.
 const STEPS = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };

@@ -2,9 +2,10 @@
 
 import { renew } from "./refresh.js";
 import "./details.js";
-import { ask, byId, values } from "./frame.js";
+import { ask, byId, say, values } from "./frame.js";
 
 const AGAIN_MS = 60000;
+const SAID = "miglab-said"; // what a page that is left for another week has to say there
 const main = byId("main");
 
 document.addEventListener("miglab:opened", (event) => {
@@ -67,8 +68,10 @@ function clear() {
   for (const item of document.querySelectorAll(".clash")) item.classList.remove("clash");
 }
 
+// The refusal stands beside the button; what the form said before of the same is not said again.
 document.addEventListener("miglab:refused", (event) => {
   clear();
+  for (const outlook of document.querySelectorAll("[data-preview]")) outlook.textContent = "";
   const [, theirs] = event.detail.split("clashes with reservation ");
   for (const [, number] of (theirs || "").matchAll(/(\d+) \(\d+ times/g)) {
     for (const item of document.querySelectorAll(`[data-reservation="${number}"]`)) {
@@ -86,7 +89,22 @@ if (!query.has("zone") && byId("zone").value !== zone) {
 }
 
 const refresh = () => renew().catch(() => {}); // the next one may succeed
-document.addEventListener("miglab:acted", refresh);
+document.addEventListener("miglab:acted", async ({ detail: { method, answer } }) => {
+  await refresh();
+  if (method !== "DELETE" && !document.querySelector(`[data-reservation="${answer.id}"]`)) showWeek(answer);
+});
+
+// What was reserved for another week is shown there.
+function showWeek({ starts_at }) {
+  if (!starts_at) return;
+  const timeZone = byId("zone").value;
+  const day = new Intl.DateTimeFormat("en-CA", { timeZone }).format(new Date(1000 * starts_at));
+  query.set("monday", day);
+  sessionStorage.setItem(SAID, `${byId("said").textContent} This is their first week.`);
+  location.assign(`?${query}`);
+}
+if (sessionStorage.getItem(SAID)) say(sessionStorage.getItem(SAID));
+sessionStorage.removeItem(SAID);
 setInterval(() => byId("details").open || document.querySelector(".clash") || refresh(), AGAIN_MS);
 main.addEventListener("change", (event) => {
   if (["zone", "seats"].includes(event.target.id)) event.target.form.requestSubmit();

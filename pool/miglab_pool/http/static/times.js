@@ -19,7 +19,8 @@ export function age(root) {
   for (const time of root.querySelectorAll("time[data-left]")) {
     const left_s = (Date.parse(time.dateTime) - now) / 1000;
     const long = time.dataset.left !== "short";
-    say(time, left_s > 0 ? short(left_s) + (long ? " left" : "") : time.dataset.over || "time is up");
+    const before = time.dataset.before ?? "";
+    say(time, left_s > 0 ? before + short(left_s) + (long ? " left" : "") : time.dataset.over || "time is up");
   }
   for (const time of root.querySelectorAll("time[data-guaranteed]")) {
     const until = new Date(time.dateTime);

@@ -8,7 +8,7 @@ from tests.unit.pool.conftest import World
 
 from miglab_api.gpus import GpuView, PoolSnapshot, ReservedSlot, SliceState, SliceView
 from miglab_api.leases import LeaseView, LeaseWarning, WarningKind
-from miglab_api.tickets import Headcount, TicketView, WaitEstimate
+from miglab_api.tickets import Headcount, TicketState, TicketView, WaitEstimate
 from miglab_pool.pool import Pool
 from miglab_pool.reclaim.activity import Activity
 
@@ -21,7 +21,7 @@ STATES = {
     10: SliceState.MAKING, 11: SliceState.SCRUBBING, 12: SliceState.QUARANTINED,
     13: SliceState.FOREIGN, 14: SliceState.FREE, 15: SliceState.FREE, 16: SliceState.FREE,
 }  # fmt: skip
-IDLE, WARNED = range(20, 24), range(24, 26)
+IDLE, WARNED, OFFERED = range(20, 24), range(24, 26), range(26, 28)
 
 
 class BigPool(Pool):
@@ -52,6 +52,7 @@ class BigPool(Pool):
             simulated=True,
             gpus=self.drawn_gpus,
             waiting=self.queued,
+            offered=tuple(map(self._offer, OFFERED)),
             reserved_slots=slots,
             people=Headcount(
                 shape="1g.5gb",
@@ -62,6 +63,7 @@ class BigPool(Pool):
                     for slice_ in gpu.slices
                 ),
                 holding=len({lease.user for lease in self.lease_by_id.values()}),
+                offered=len(OFFERED),
                 waiting=WAITING,
             ),
         )
@@ -80,6 +82,13 @@ class BigPool(Pool):
             guaranteed_until=self.drawn_at + 100 * number if number % 5 else None,
             warning=warning if number in WARNED else None,
         )
+
+    def _offer(self, number: int) -> TicketView:
+        lease = self.lease_by_id[number]
+        return ticket_view(
+            WAITING + number, lease.user, course=lease.course, state=TicketState.OFFERED,
+            position=None, lease=lease.id, expires_at=self.drawn_at + 240,
+        )  # fmt: skip
 
     def _slice(self, number: int, start: int) -> SliceView:
         lease = self.lease_by_id.get(number)

@@ -117,11 +117,12 @@ def test_sums() -> None:
     unseen = slice_view(3, 2, "eva").model_copy(update={"user": None})
     view = gpu_view(slice_view(1, 0, "bob"), slice_view(2, 1, "bob"), unseen)
     assert LeaseActivity({1, 3, 9}, {3}).on(view) == LeaseActivity({1}, frozenset())
-    people = Headcount(shape="1g.5gb", free=3, total=7, holding=2, waiting=5)
+    people = Headcount(shape="1g.5gb", free=3, total=7, holding=2, offered=1, waiting=5)
     assert headline_figures(people, count_idle_holders([view], {1, 2, 3})) == [
         ("3 of 7", "free (1g.5gb)"),
         ("2", "hold"),
         ("1", "of them idle"),
+        ("1", "offered"),
         ("5", "wait"),
     ]
 

@@ -4,6 +4,7 @@ import { make, setText } from './dom.js';
 
 const WARNED_AT_S = [60, 30, 10];
 const OFFERED_AT_S = [60];
+const RENEWED_S = 30; // more is no rounding of clocks
 
 /** Returns a function that looks at each view and says aloud what is new in it. */
 export function announcer(say) {
@@ -34,6 +35,9 @@ function countdown(marks, element) {
       lastLeft_s = null;
       setText(element, '');
       return;
+    }
+    if (lastLeft_s !== null && left_s > lastLeft_s + RENEWED_S) {
+      lastLeft_s = null; // staff called again: it is held in full once more
     }
     const mark = lastLeft_s === null ? left_s : marks.findLast(at => left_s <= at);
     if (lastLeft_s === null || (mark !== undefined && mark < lastLeft_s)) {

@@ -39,7 +39,9 @@ export function newsOf({ trans }, { fate, ticket, messages }) {
     return trans.__('Your GPU slice has gone back.');
   }
   const ofTicket = {
-    offered: trans.__('Your GPU slice is ready.'),
+    offered: ticket?.message
+      ? trans.__('Staff are calling you: your GPU slice is ready.')
+      : trans.__('Your GPU slice is ready.'),
     aside: trans.__('You have stepped aside in the queue.'),
     over: trans.__('You are no longer in the queue.')
   };

@@ -75,7 +75,7 @@ export function createWording(trans) {
   };
 
   /** "about 10–25 min": rounded outwards, so that it still holds. */
-  const likely = ({ low_s, high_s, is_late }) => {
+  const likely = ({ low_s, high_s, is_late, is_longest }) => {
     const inHours = high_s > 90 * MINUTE_S;
     const unit = inHours ? HOUR_S : MINUTE_S;
     const step = !inHours && high_s > 10 * MINUTE_S ? 5 : 1;
@@ -86,6 +86,9 @@ export function createWording(trans) {
     }
     const range = least === 0 || least === upper ? `${upper}` : `${least}–${upper}`;
     const length = inHours ? trans.__('%1 h', range) : trans.__('%1 min', range);
+    if (is_longest) {
+      return trans.__('at most %1, likely sooner', length);
+    }
     const phrase = least === 0 ? trans.__('at most %1', length) : trans.__('about %1', length);
     return is_late ? trans.__('%1, longer than first estimated', phrase) : phrase;
   };
