@@ -117,7 +117,7 @@ def bench_pages(
     ratios = {case.name: slowdown(plain, usual) for case, (plain, usual) in openings.items()}
     verdicts = [line for case, row in zip(PAGES, rows, strict=True) for line in sizes(case, row)]
     verdicts += [
-        f"{name}: time over plain {ratio}: {ratio.within(SLOWER, by_low=True)}"
+        f"{name}: time over plain {ratio}: {ratio.verdict_on(SLOWER, by_low=True)}"
         for name, ratio in ratios.items()
     ]
     method = (
