@@ -250,29 +250,30 @@ class ProcessorTime:
         times_plain: processor time of hub, pool and proxy, divided by that of the plain class's hub
             and proxy.
         pool_ms: processor milliseconds of the pool for each student.
-        held: whether both are within their bounds.
+        is_within_bounds: whether both are.
     """
 
     students: int
     times_plain: float
     pool_ms: float
-    held: bool
+    is_within_bounds: bool
 
     def __str__(self) -> str:
         return (
             f"{self.students} students: hub, pool and proxy take {self.times_plain:.2f} times the "
             f"processor time of plain's hub and proxy (at most {MOST_TIMES_PLAIN:g}), the pool "
             f"{self.pool_ms:.0f} ms a student (at most {MOST_POOL_MS:g}): "
-            f"{'held' if self.held else 'MISSED'}"
+            f"{'held' if self.is_within_bounds else 'MISSED'}"
         )
 
 
-def compare_processor_time(ours: StormRow, plain: StormRow) -> ProcessorTime:
+def compare_processor_time(miglab_row: StormRow, plain_row: StormRow) -> ProcessorTime:
     """Compare the processor time of two classes of one size."""
-    lab_ms = ours.hub_cpu_ms + ours.pool_cpu_ms + ours.proxy_cpu_ms
-    times_plain = lab_ms / max(plain.hub_cpu_ms + plain.proxy_cpu_ms, 1e-9)
-    held = times_plain <= MOST_TIMES_PLAIN and ours.pool_cpu_ms <= MOST_POOL_MS
-    return ProcessorTime(ours.students, round(times_plain, 3), ours.pool_cpu_ms, held)
+    lab_ms = miglab_row.hub_cpu_ms + miglab_row.pool_cpu_ms + miglab_row.proxy_cpu_ms
+    times_plain = lab_ms / max(plain_row.hub_cpu_ms + plain_row.proxy_cpu_ms, 1e-9)
+    pool_ms = miglab_row.pool_cpu_ms
+    is_within_bounds = times_plain <= MOST_TIMES_PLAIN and pool_ms <= MOST_POOL_MS
+    return ProcessorTime(miglab_row.students, round(times_plain, 3), pool_ms, is_within_bounds)
 
 
 def bench_storm(
@@ -289,7 +290,7 @@ def bench_storm(
     """Storm: a class comes within a minute and leaves, beside JupyterHub's own spawner."""
     reasons: set[str] = set()
     pairs = [measure(size, within_s, rounds, reasons) for size in students or CLASSES]
-    processor = [compare_processor_time(ours, plain) for ours, plain in pairs]
+    processor = [compare_processor_time(*pair) for pair in pairs]
     rows = [asdict(row) for pair in pairs for row in pair]
     method = (
         f"students come evenly within {within_s:.0f} s, one slice each, and leave within as long; "

@@ -174,7 +174,7 @@ def test_json_for_machines_and_a_table_for_people(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(storm, "measure", measure)
     report = json.loads(CliRunner().invoke(app, ["storm", "--json"]).output)
     assert len(report["rows"]) == 6
-    assert [comparison["held"] for comparison in report["processor"]] == [False] * 3
+    assert [comparison["is_within_bounds"] for comparison in report["processor"]] == [False] * 3
     assert report["rows"][0]["start_p50_s"] == 2.0
     assert report["reasons"] == ["no slice today"]
     table = CliRunner().invoke(app, ["storm", "--students", "7"]).output
@@ -192,5 +192,5 @@ def test_processor_time_is_held_by_both_bounds(pool_ms: float, hub_ms: float, he
     ours = replace(ROW, hub_cpu_ms=hub_ms, pool_cpu_ms=pool_ms, proxy_cpu_ms=12.0)
     plain = replace(ROW, hub_cpu_ms=88.0, pool_cpu_ms=30.0, proxy_cpu_ms=12.0)
     comparison = storm.compare_processor_time(ours, plain)
-    assert comparison.held is held
+    assert comparison.is_within_bounds is held
     assert comparison.times_plain == pytest.approx((hub_ms + pool_ms + 12) / 100)

@@ -131,8 +131,8 @@ class Library:
     @property
     def machine(self) -> MachineState:
         """The machine as this thread's call found it: a call looks at the file once."""
-        found: MachineState | None = getattr(self._calls, "machine", None)
-        return self.file.read() if found is None else found
+        machine: MachineState | None = getattr(self._calls, "machine", None)
+        return self.file.read() if machine is None else machine
 
     def wait_for(self, name: str, index: int | None) -> MachineState:
         """The machine, once a call to this function, about this GPU or none, does not hang."""

@@ -81,8 +81,8 @@ def test_a_fault_of_an_idle_gpu_is_found_by_the_next_inspection(world: World, ki
     before = world.pool.version
     world.machine.break_gpu(kind, gpu, xid=95)
     assert world.pool.inspect(gpu) != []
-    (seen,) = world.pool.snapshot().gpus
-    assert seen.state != "ok"
+    (gpu_view,) = world.pool.snapshot().gpus
+    assert gpu_view.state != "ok"
     assert world.pool.version > before
     assert world.ask("ada").state is TicketState.WAITING
 
@@ -94,12 +94,12 @@ def test_a_slice_is_not_destroyed_by_an_id_that_is_anothers_by_now(world: World)
     assert row.gi_id is not None
     world.driver.destroy(row.gpu, row.gi_id)
     geometry = world.driver.info(row.gpu).geometry
-    other = geometry.by_name["1g.5gb"]
-    place = next(place for place in other.placements if place.start != row.start)
-    made = world.driver.create(row.gpu, other, place)
-    assert made.gi_id == row.gi_id, "as NVML does"
+    profile = geometry.by_name["1g.5gb"]
+    place = next(place for place in profile.placements if place.start != row.start)
+    foreign_slice = world.driver.create(row.gpu, profile, place)
+    assert foreign_slice.gi_id == row.gi_id, "as NVML does"
     world.end(lease)
-    assert made in world.driver.slices(row.gpu)
+    assert foreign_slice in world.driver.slices(row.gpu)
 
 
 def test_a_call_looks_at_the_simulated_machine_once(
