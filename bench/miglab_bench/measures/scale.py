@@ -62,6 +62,7 @@ default = "1g.5gb"
 SLICES_PER_GPU = 7
 PART = re.compile(r'id="part-([\w-]+)" data-version="(\w+)"')
 RESTARTS = 3
+ANSWER_S = 300.0  # what takes so long is measured, too
 MIB = 1 << 20
 Seconds = tuple[float, float]
 """Of one round: the empty lab's, and the full one's."""
@@ -114,6 +115,7 @@ class ScaleLab(PoolOperator):
 
     def __init__(self, settings: Settings, crowd: Crowd, gpus: int) -> None:
         super().__init__(settings)
+        self.http.timeout = ANSWER_S
         self._numbers = count()
         self._crowd = crowd
         self._service = ExitStack()

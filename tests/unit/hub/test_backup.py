@@ -165,12 +165,12 @@ def test_before_an_upgrade_all_of_it_is_kept(
     used: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not only the ledger; and only where there is something to upgrade."""
-    _keep_backup(used)
+    _keep_backup(used, VERSION)
     assert not used.backups.exists()
     with closing(sqlite3.connect(used.ledger)) as ledger:
         ledger.execute("UPDATE alembic_version SET version_num = '0012'")
         ledger.commit()
-    _keep_backup(used)
+    _keep_backup(used, "0012")
     (archive_kept,) = used.backups.iterdir()
     assert f"before-{VERSION}" in archive_kept.name
     with tarfile.open(archive_kept) as archive:
