@@ -5,6 +5,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from miglab_bench.commands import app
+from miglab_bench.measures.scale import ScaleRow
 from miglab_bench.measures.spawn import Round
 from miglab_bench.measures.storm import StormRow
 
@@ -20,6 +21,6 @@ def test_every_benchmark_is_in_the_reference() -> None:
 
 def test_every_figure_is_in_the_reference() -> None:
     """Each field of the JSON of these is named."""
-    for record in (StormRow, Round):
+    for record in (StormRow, Round, ScaleRow):
         for field in fields(record):
             assert f"`{field.name}`" in PAGE
