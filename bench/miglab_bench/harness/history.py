@@ -335,12 +335,12 @@ def transitions_of(stay: Stay) -> list[Values]:
 def cancelled_transitions(ticket: TicketRow) -> list[Values]:
     """What the log says of a ticket that its student cancelled."""
     target, course = str(ticket.id), ticket.course
-    asked = (ticket.created_at, "ticket", target, "", "waiting", ticket.user, "", course, "")
-    gone = (
+    requested = (ticket.created_at, "ticket", target, "", "waiting", ticket.user, "", course, "")
+    cancelled = (
         ticket.attended_at, "ticket", target, "waiting", "cancelled", ticket.user, CANCELLED,
         course, "",
     )  # fmt: skip
-    return [asked, gone]
+    return [requested, cancelled]
 
 
 def _logged(

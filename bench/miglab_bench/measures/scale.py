@@ -279,8 +279,8 @@ def both_labs(empty: Crowd, full: Crowd, gpus: int) -> Iterator[tuple[ScaleLab, 
     with ExitStack() as stack:
         labs = []
         for crowd in (empty, full):
-            more = "".join(COURSE.format(name=name) for name in courses)
-            options = {"pool": POOL, "testing": PATIENT, "more": more}
+            course_tables = "".join(COURSE.format(name=name) for name in courses)
+            options = {"pool": POOL, "testing": PATIENT, "more": course_tables}
             settings = stack.enter_context(prepared_lab(gpus=gpus, **options))
             lab = ScaleLab(settings, crowd, gpus)
             stack.callback(lab.close)
@@ -303,9 +303,9 @@ def measure(empty: Crowd, full: Crowd, gpus: int, rounds: int) -> list[ScaleRow]
     samples: dict[str, list[Seconds]] = {}
     with both_labs(empty, full, gpus) as labs:
         for round_ in range(rounds + 1):
-            for what, work in _requests().items():
-                samples.setdefault(what, []).append(in_turns(labs, round_, work))
-        samples = {what: pairs[1:] for what, pairs in samples.items()}  # the first warms up
+            for name, work in _requests().items():
+                samples.setdefault(name, []).append(in_turns(labs, round_, work))
+        samples = {name: pairs[1:] for name, pairs in samples.items()}  # the first warms up
         memory = labs[0].memory_mb / 1000, labs[1].memory_mb / 1000
         for round_ in range(RESTARTS):
             for lab in labs:
@@ -313,25 +313,25 @@ def measure(empty: Crowd, full: Crowd, gpus: int, rounds: int) -> list[ScaleRow]
             samples.setdefault(START, []).append(in_turns(labs, round_, ScaleLab.start))
         for lab in labs:
             lab.stop()
-        for what, act in ((BACKUP, backed_up), (FORGET, forgotten)):
+        for name, act in ((BACKUP, backed_up), (FORGET, forgotten)):
             for round_ in range(RESTARTS):
                 work = partial(_time_act, act, round_)
-                samples.setdefault(what, []).append(in_turns(labs, round_, work))
+                samples.setdefault(name, []).append(in_turns(labs, round_, work))
         samples[MEMORY] = [memory]
-    return [row_of(what, pairs) for what, pairs in samples.items()]
+    return [row_of(name, pairs) for name, pairs in samples.items()]
 
 
 def _time_act(act: Callable[[int, ScaleLab], None], round_: int, lab: ScaleLab) -> float:
     return timed(lambda: act(round_, lab))
 
 
-def row_of(what: str, pairs: Sequence[Seconds]) -> ScaleRow:
+def row_of(name: str, pairs: Sequence[Seconds]) -> ScaleRow:
     """One row from the seconds of all rounds: what else runs here adds to them, nothing lessens."""
     empty_ms, full_ms = (1000 * min(times) for times in zip(*pairs, strict=True))
     ratio = full_ms / empty_ms
-    limit_ms = LIMITS_MS.get(what)
+    limit_ms = LIMITS_MS.get(name)
     return ScaleRow(
-        what,
+        name,
         round(empty_ms, 1),
         round(full_ms, 1),
         round(ratio, 2),
@@ -354,9 +354,9 @@ def bench_scale(
     rows = measure(empty, full, gpus, rounds)
     method = (
         f"{gpus} simulated {MODEL} in full use, {waiting} wait; {leases} leases of two semesters "
-        f"and {reservations} reservations beside none and 4; the least of {rounds} alternated rounds "
-        f"({RESTARTS} of start, backup and forgetting), each after a change of the pool; without a "
-        f"hub; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores at the end"
+        f"and {reservations} reservations beside none and 4; the least of {rounds} alternated "
+        f"rounds ({RESTARTS} of start, backup and forgetting), each after a change of the pool; "
+        f"without a hub; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores at the end"
     )
     broken = [row.what for row in rows if not row.bounded]
     verdict = f"BOUND BROKEN: {', '.join(broken)}" if broken else "all bounds hold"

@@ -134,7 +134,7 @@ def test_a_history_is_a_ledger_like_any_other(cold_world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("what", "pairs", "bound", "bounded"),
+    ("name", "pairs", "bound", "bounded"),
     [
         ("pool page", [(0.1, 0.13), (0.1, 0.11), (0.9, 0.9)], "1.2 times", True),
         ("pool page", [(0.1, 0.13), (0.1, 0.14), (0.9, 0.9)], "1.2 times", False),
@@ -144,11 +144,11 @@ def test_a_history_is_a_ledger_like_any_other(cold_world: World) -> None:
     ],
 )
 def test_a_row_says_whether_its_bound_holds(
-    what: str, pairs: list[tuple[float, float]], bound: str, bounded: bool
+    name: str, pairs: list[tuple[float, float]], bound: str, bounded: bool
 ) -> None:
     """By the ratio of the least, or by the full lab's time where more has to be done."""
-    row = row_of(what, pairs)
-    assert (row.what, row.bound, row.bounded) == (what, bound, bounded)
+    row = row_of(name, pairs)
+    assert (row.what, row.bound, row.bounded) == (name, bound, bounded)
     assert RATIO == 1.2
 
 
@@ -164,5 +164,5 @@ def test_a_broken_bound_is_said_and_fails(monkeypatch: pytest.MonkeyPatch) -> No
     assert as_json.exit_code == 1
     assert json.loads(as_json.output)["rows"] == [asdict(row) for row in rows]
     rows.pop()
-    whole = CliRunner().invoke(app, ["scale"])
-    assert (whole.exit_code, "all bounds hold" in whole.output) == (0, True)
+    unbroken = CliRunner().invoke(app, ["scale"])
+    assert (unbroken.exit_code, "all bounds hold" in unbroken.output) == (0, True)

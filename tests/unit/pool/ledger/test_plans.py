@@ -74,18 +74,18 @@ class Plans:
 @pytest.fixture
 def plans(world: World, monkeypatch: pytest.MonkeyPatch) -> Plans:
     """The plans of what reads this world's ledger."""
-    seen = Plans()
-    seen.follow(world.ledger.connection)
+    recorded = Plans()
+    recorded.follow(world.ledger.connection)
 
     @contextmanager
     def opened(path: Path) -> Iterator[Connection]:
         with open_read_only(path) as connection:
-            seen.follow(connection)
+            recorded.follow(connection)
             yield connection
 
     monkeypatch.setattr(log, "open_read_only", opened)
     monkeypatch.setattr(report, "open_read_only", opened)
-    return seen
+    return recorded
 
 
 @pytest.mark.parametrize("name", WORKS)
@@ -104,16 +104,16 @@ def test_the_log_goes_by_time_and_its_pages_by_neither_twice(world: World) -> No
         world.pass_time(step_s)
         world.pool.staff.pause("Repairs.", "person:ina")
         world.pool.staff.resume("person:ina")
-    whole = read_entries(world.ledger.path, AuditQuery())
-    assert len(whole) == 16
-    assert whole == sorted(whole, key=lambda entry: (-entry.at, -entry.id))
+    entries = read_entries(world.ledger.path, AuditQuery())
+    assert len(entries) == 16
+    assert entries == sorted(entries, key=lambda entry: (-entry.at, -entry.id))
     paged, before = [], None
     while page := read_entries(world.ledger.path, AuditQuery(before=before, limit=3)):
         paged += page
         before = page[-1].id
-    assert paged == whole
-    beyond = max(entry.id for entry in whole) + 1
-    assert read_entries(world.ledger.path, AuditQuery(before=beyond)) == whole
+    assert paged == entries
+    beyond = max(entry.id for entry in entries) + 1
+    assert read_entries(world.ledger.path, AuditQuery(before=beyond)) == entries
 
 
 def test_old_tickets_go_where_there_are_many_leases(world: World) -> None:
