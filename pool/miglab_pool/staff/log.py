@@ -117,12 +117,12 @@ def build_select(query: AuditQuery) -> Select[Any]:
     return statement.where(*conditions)
 
 
-def _is_of_kind(kind: str) -> ColumnElement[bool]:
+def _is_of_kind(kind: Any) -> ColumnElement[bool]:
     """Select a kind of row; SQLite is told that many are, or it would sort them all by time."""
     return func.likely(transitions.c.kind == kind)
 
 
-def _is_older_than(entry: int) -> ColumnElement[bool]:
+def _is_older_than(entry: Any) -> ColumnElement[bool]:
     """Select what is older than an entry; after one that is not there any more, by its id alone."""
     columns, other = transitions.c, transitions.alias()
     time_of_entry = select(other.c.at).where(other.c.id == entry).scalar_subquery()

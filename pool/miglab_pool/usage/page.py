@@ -7,7 +7,7 @@ size.
 import datetime as dt
 import math
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal, TypeVar
@@ -172,12 +172,12 @@ class Columns:
 
 def weeks(facts: Facts, period: Period) -> Columns:
     """Chart slice-hours by week, stacked by course: the busiest by name, the others together."""
-    by_week, by_course = hours_by_week(facts, period), Counter[str]()
+    by_week, by_course = hours_by_week(facts, period), defaultdict[str, float](float)
     for (_, course), used in by_week.items():
         by_course[course] += used
     courses = busiest(by_course, MOST_COURSES)
     kinds = {course: f"c{number}" for number, course in enumerate(courses)}
-    hours: dict[tuple[str, str], float] = Counter()
+    hours = defaultdict[tuple[str, str], float](float)
     for (week, course), used in by_week.items():
         hours[week, course if course in kinds else OTHERS] += used
     if OTHERS not in kinds and any(course == OTHERS for _, course in hours):
