@@ -23,11 +23,11 @@ from labkit_authoring import gallery
 from miglab_hub import cli
 from miglab_hub.settings.keys import reference
 from miglab_hub.settings.lab_toml import settings_model
-from miglab_pool.http import management_app, student_app
+from miglab_pool.applications import management_app, student_app
+from miglab_pool.applications.metrics import Metrics
 from miglab_pool.http.access.dependencies import Needs
 from miglab_pool.http.access.principal import RIGHT_PHRASES, Reach, Right, Role, reach
 from miglab_pool.http.errors import REASONS
-from miglab_pool.http.metrics import Metrics
 from miglab_spawner import refusals as spawner_refusals
 
 ROOT = Path(__file__).resolve().parent.parent

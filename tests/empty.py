@@ -9,7 +9,7 @@ from miglab_pool.ledger.ledger import Ledger
 
 @cache
 def empty_ledger() -> bytes:
-    """A ledger as the migrations make it; test_ledger tests them."""
+    """A ledger as a lab begins with it."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "ledger.sqlite"
         Ledger(path).close()

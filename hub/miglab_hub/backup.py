@@ -26,7 +26,7 @@ from pathlib import Path
 from miglab_hub.errors import StartError
 from miglab_hub.settings.lab_toml import Settings
 from miglab_pool.ledger.own_file import BESIDE, accept
-from miglab_pool.ledger.tables import LedgerError, check_file
+from miglab_pool.ledger.tables import LedgerError, LedgerTooOld, check_file
 from miglab_pool.state.lock import AlreadyRunning, LabLock, LedgerLock, PoolLock
 
 MANIFEST = "manifest.json"
@@ -44,14 +44,14 @@ class Manifest:
         format: of this archive.
         lab: the lab's name.
         made_at: the moment that both databases are copied from, ISO 8601.
-        ledger_version: the ledger's schema; empty if there was no ledger.
+        ledger_version: of the ledger's tables; None if there was no ledger.
         files: SHA-256 of each file, by its path below the state folder.
     """
 
     format: int
     lab: str
     made_at: str
-    ledger_version: str
+    ledger_version: int | None
     files: dict[str, str]
 
 
@@ -93,7 +93,7 @@ def make_backup(settings: Settings, target: Path) -> Manifest:
                 name = str(file.relative_to(settings.state))
                 copies[name] = Path(folder, f"plain-{len(copies)}")
                 shutil.copy(file, copies[name])
-            version = check_file(settings.ledger) or ""
+            version = check_file(settings.ledger)
             sums = {name: _sha256(file) for name, file in copies.items()}
             manifest = Manifest(FORMAT, settings.lab_id, made_at, version, sums)
             _pack(copies, manifest, Path(folder, "archive"))
@@ -296,6 +296,11 @@ def _check(settings: Settings, manifest: Manifest, folder: Path, archive: Path) 
         raise StartError(f"{archive} has what is no part of a backup: {', '.join(unknown)}")
     try:
         check_file(folder / settings.ledger.name)
+    except LedgerTooOld as error:  # its own way on, to begin anew, is not meant for a restore
+        raise StartError(
+            f"{archive} is a backup by a miglab from before 0.1.0, the first release, and no "
+            "release can read its ledger. Nothing was changed; choose a later backup"
+        ) from error
     except LedgerError as error:
         raise StartError(str(error)) from error
 
@@ -323,10 +328,7 @@ def _prepare_ledger(ledger: Path, *, new_host: bool) -> int:
     if not ledger.exists():
         return 0
     query = "SELECT count(*) FROM leases WHERE state NOT IN ('released', 'expired')"
-    has_identity = (
-        "SELECT 1 FROM sqlite_master WHERE name = 'identity'"  # in a ledger from before: not
-    )
     with closing(sqlite3.connect(ledger)) as connection, connection:
-        if new_host and connection.execute(has_identity).fetchone():
+        if new_host:
             connection.execute("UPDATE identity SET engine = ''")
         return int(connection.execute(query).fetchone()[0])

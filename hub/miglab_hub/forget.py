@@ -25,7 +25,7 @@ from miglab_hub.home_volumes import home_volume
 from miglab_hub.plugins import plugins
 from miglab_hub.settings.lab_toml import Settings
 from miglab_pool.ledger import people
-from miglab_pool.ledger.tables import VERSION, LedgerError, check_file
+from miglab_pool.ledger.tables import LedgerError, needs_upgrade
 from miglab_spawner.containers.home_volume import labelled_lab, remove_stale_measurements
 from miglab_spawner.local import folder_name
 from miglab_spawner.people import HomeNames, HomeNamesDamaged, user_id_of
@@ -127,7 +127,7 @@ def write_export(records: dict[str, Any], target: Path) -> None:
 def _open_ledger(settings: Settings, user: str) -> Iterator[sqlite3.Connection | None]:
     """Yield a connection to the ledger that knows what is the person's; None if there is none."""
     try:
-        if check_file(settings.ledger) not in (None, VERSION):
+        if needs_upgrade(settings.ledger):
             raise StartError(OLD_LEDGER)
     except LedgerError as error:
         raise StartError(str(error)) from error

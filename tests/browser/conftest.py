@@ -10,7 +10,7 @@ import pytest_asyncio
 from playwright import async_api
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 from tests.students import asking
-from tests.unit.pool.http.fakes import PREFIX
+from tests.unit.pool.applications.fakes import PREFIX
 
 from miglab_bench.harness.student import Student, wait_for
 from miglab_bench.harness.temporary import TemporaryLab, temporary_lab

@@ -11,15 +11,15 @@ import uvicorn
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Page
 from tests.pool_settings import changed
+from tests.unit.pool.applications.conftest import LAB
+from tests.unit.pool.applications.fakes import ACCESS, BOOK, PREFIX, SECRET, FakeTokens
 from tests.unit.pool.conftest import World
-from tests.unit.pool.http.conftest import LAB
-from tests.unit.pool.http.fakes import ACCESS, BOOK, PREFIX, SECRET, FakeTokens
 
 from miglab_bench.harness.processes import free_ports
+from miglab_pool.applications.management_app import management_app
+from miglab_pool.applications.metrics import Metrics
+from miglab_pool.applications.pool_runner import PoolRunner
 from miglab_pool.http.access.auth import SignIn
-from miglab_pool.http.management_app import management_app
-from miglab_pool.http.metrics import Metrics
-from miglab_pool.http.pool_runner import PoolRunner
 
 MARKS = [pytest.mark.browser, pytest.mark.long, pytest.mark.asyncio(loop_scope="module")]
 Open = Callable[..., Awaitable[Page]]

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from tests.browser.people import SCREENSHOTS
-from tests.unit.pool.http.big import WAITING, BigPool, Idlers
+from tests.unit.pool.applications.big import WAITING, BigPool, Idlers
 
-from miglab_pool.http.pages.gpu_drawing import MARK_WORDS
+from miglab_pool.applications.gpu_drawing import MARK_WORDS
 
 from .served import MARKS, Open, ServedPages, is_cut_off, problems
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest_asyncio
 from playwright.async_api import Page, expect
-from tests.unit.pool.http.conftest import enqueue
+from tests.unit.pool.applications.conftest import enqueue
 
 from miglab_api.leases import WarningKind
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from playwright.async_api import Page, expect
-from tests.unit.pool.http.conftest import foreign_slice
+from tests.unit.pool.applications.conftest import foreign_slice
 
 from miglab_pool.gpu.readings import Health, Xid
 from miglab_pool.state.store import Wellness

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from playwright.async_api import expect
-from tests.unit.pool.http.conftest import free_slice
+from tests.unit.pool.applications.conftest import free_slice
 
 from miglab_api.gpus import SliceState
 from miglab_api.reservations import ReservationRequest

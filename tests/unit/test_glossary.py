@@ -15,9 +15,9 @@ from miglab_api.base import WireModel
 from miglab_hub.cli.pool import app
 from miglab_hub.settings.keys import keys
 from miglab_hub.settings.lab_toml import settings_model
+from miglab_pool.applications.management_app import ROUTERS
+from miglab_pool.applications.metrics import Metrics
 from miglab_pool.http.access.principal import Right
-from miglab_pool.http.management_app import ROUTERS
-from miglab_pool.http.metrics import Metrics
 
 ROOT = Path(__file__).parents[2]
 GLOSSARY = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")

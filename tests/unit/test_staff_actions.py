@@ -10,10 +10,10 @@ import httpx
 import pytest
 import typer
 from tests.pool_settings import changed
+from tests.unit.pool.applications.conftest import LAB, as_, foreign_slice, free_slice, visiting
+from tests.unit.pool.applications.full_lab import apps
+from tests.unit.pool.applications.test_rights import rights_of, routes
 from tests.unit.pool.conftest import World
-from tests.unit.pool.http.conftest import LAB, as_, foreign_slice, free_slice, visiting
-from tests.unit.pool.http.full_lab import apps
-from tests.unit.pool.http.test_rights import rights_of, routes
 
 from miglab_api.staff import STAFF_ACTIONS, StaffAction
 from miglab_hub.cli import pool as pool_cli

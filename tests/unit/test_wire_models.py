@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
+from tests.unit.pool.applications.conftest import LAB
+from tests.unit.pool.applications.full_lab import apps
 from tests.unit.pool.conftest import World
-from tests.unit.pool.http.conftest import LAB
-from tests.unit.pool.http.full_lab import apps
 
 from miglab_api.base import WireModel
 from miglab_pool.ledger.rows import (
@@ -48,7 +48,7 @@ FILLED_OTHERWISE = {
     "RosterRow.position": "roster/page.py sets it in a copy, if the student waits",
     "RosterRow.shape": "roster/page.py sets it in a copy, if the student waits or holds",
     "RosterRow.since": "as shape",
-    "ServerStatus.messages": "http/student_app.py sets it in a copy, where it knows the courses",
+    "ServerStatus.messages": "student_app.py sets it in a copy, where it knows the courses",
     "ServerStatus.sharing": "as messages",
     "WaitEstimate.is_late": "queue/offers.py sets it in a copy, once time has passed",
 }

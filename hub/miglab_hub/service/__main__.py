@@ -36,16 +36,16 @@ from miglab_hub.service.process import (
 )
 from miglab_hub.settings.lab_toml import Settings
 from miglab_hub.watched_folders import watched_folders
+from miglab_pool.applications.management_app import management_app
+from miglab_pool.applications.metrics import Metrics
+from miglab_pool.applications.pool_runner import PoolRunner, Times
+from miglab_pool.applications.student_app import student_app
 from miglab_pool.gpu.readings import GpuError
 from miglab_pool.gpu.watched import WatchedDriver, open_watched
 from miglab_pool.http.access.auth import SignIn
 from miglab_pool.http.access.hub_address import HubAddress
 from miglab_pool.http.access.hub_tokens import SERVER_TOKEN, CourseMembers, HubTokens, Members
 from miglab_pool.http.connection_limits import stop_on_signals
-from miglab_pool.http.management_app import management_app
-from miglab_pool.http.metrics import Metrics
-from miglab_pool.http.pool_runner import PoolRunner, Times
-from miglab_pool.http.student_app import student_app
 from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.ledger.own_file import check_own, make_new
 from miglab_pool.ledger.tables import VERSION, LedgerError
@@ -216,7 +216,7 @@ def _open_ledger(settings: Settings, opened: ExitStack) -> Ledger:
     if version is None:
         make_new(settings.ledger)
     opened.enter_context(LedgerLock(settings.ledger))
-    _keep_backup(settings, version or VERSION)
+    _keep_backup(settings, VERSION if version is None else version)
     ledger = Ledger(settings.ledger, version=version)
     opened.callback(ledger.close)
     return ledger
@@ -231,12 +231,12 @@ def _report_rights(driver: WatchedDriver) -> None:
         log.error("%s; %s", rights.observation, rights.remedy)
 
 
-def _keep_backup(settings: Settings, version: str) -> None:
+def _keep_backup(settings: Settings, version: int) -> None:
     """Make a backup before an upgrade changes the ledger, which is of this version."""
     if version == VERSION:
         return
     settings.backups.mkdir(mode=0o700, exist_ok=True)
-    file = settings.backups / backup_name(settings, f"before-{VERSION}")
+    file = settings.backups / backup_name(settings, f"before-tables-{VERSION}")
     make_backup(settings, file)
     log.info("The ledger is about to be upgraded; all of it as before: %s", file)
 

@@ -41,7 +41,7 @@ OFTEN = (
     "tornado.application",
     "miglab_pool.http.access.hub_tokens",
     "miglab_pool.http.access.hub_address",
-    "miglab_pool.http.student_app",
+    "miglab_pool.applications.student_app",
 )
 EXPECTED = (StartError, AlreadyRunning, PortInUseError, OSError)
 MANAGEMENT_KEY = "addresses.pool_bind or lab.port"

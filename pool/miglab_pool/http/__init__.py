@@ -1,6 +1,4 @@
-"""The pool service's two applications over one pool.
+"""What the routes and pages of all subjects stand on: sign-in, rights, limits, refusals, frame.
 
-*Management* is for the spawner, for instructors and for a student's browser; *student* is for a
-student's own server and knows nothing but that server's lease.  Nothing here decides who gets a
-slice or touches a GPU.
+Nothing here knows a subject of the pool.
 """

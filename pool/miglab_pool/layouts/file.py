@@ -16,8 +16,9 @@ import yaml
 
 from miglab_api.gpus import LAYOUT_NAME_MAX, GpuLayout
 from miglab_pool.gpu.geometry import Geometry
-from miglab_pool.layouts import rules
 from miglab_pool.refused import Refused
+from miglab_pool.state.partition import PartitionError
+from miglab_pool.state.partition import resolve as resolve_partition
 
 VERSION = "v1"
 CONFIGS = "mig-configs"
@@ -337,8 +338,8 @@ def _is_of_a_model(group: GroupDraft, gpu: PartitionableGpu) -> bool:
 
 def _partition_for(group: GroupDraft, gpu: PartitionableGpu) -> tuple[str, ...]:
     try:
-        return rules.resolve(group.profiles, gpu.geometry)
-    except rules.PartitionError as error:
+        return resolve_partition(group.profiles, gpu.geometry)
+    except PartitionError as error:
         raise LayoutError(group.position, f"GPU {gpu.index} ({gpu.name}): {error}.") from error
 
 

@@ -11,7 +11,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Protocol
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse
@@ -29,14 +29,28 @@ from miglab_api.gpus import (
 from miglab_api.leases import LeaseState, WarningKind
 from miglab_api.wording import duration, gpu_picture
 from miglab_pool.gpu.geometry import Geometry, Profile
-from miglab_pool.http.access.dependencies import Runner, needs
+from miglab_pool.http.access.dependencies import RUNNER, needs
 from miglab_pool.http.access.principal import Principal, Right, visible_snapshot
 from miglab_pool.http.errors import REFUSED
 from miglab_pool.http.pages.frame import render, render_part
-from miglab_pool.http.pool_runner import PoolRunner
+from miglab_pool.http.runner import RunnerOf
 from miglab_pool.layouts.file import LayoutDraft, LayoutError, PartitionableGpu, dump, read
-from miglab_pool.pool import Pool
+from miglab_pool.layouts.transactions import PoolLayouts
+from miglab_pool.leases.transactions import Leases
+from miglab_pool.settings import PoolSettings
+from miglab_pool.staff.actions import Staff
 
+
+class LayoutsPool(Protocol):
+    """What the routes of layouts use of the pool."""
+
+    settings: PoolSettings
+    layouts: PoolLayouts
+    leases: Leases
+    staff: Staff
+
+
+Runner = Annotated[RunnerOf[LayoutsPool], RUNNER]
 Fate = Literal["stays", "goes", "held", "new", "gap", "other"]
 
 
@@ -302,7 +316,7 @@ def _mixed(geometry: Geometry) -> Counts:
 
 async def page(request: Request, principal: Principal) -> str:
     """Render the page of layouts."""
-    runner: PoolRunner = request.app.state.runner
+    runner: RunnerOf[LayoutsPool] = request.app.state.runner
     layouts = visible(await runner.look(lambda pool: pool.layouts.all()), principal)
     snapshot = visible_snapshot(await runner.snapshot(), principal)
     has_layouts = any(gpu.layout for gpu in layouts.gpus)
@@ -382,7 +396,7 @@ async def apply(request: ApplyRequest, principal: Partitioner, runner: Runner) -
     """Apply a file by draining: nobody is cut off without ``now``."""
     draft = await _read_draft(request)
 
-    def decision(pool: Pool) -> Applied:
+    def decision(pool: LayoutsPool) -> Applied:
         _check_rights(pool, principal, pool.layouts.diff(draft).gpus)
         applied = pool.layouts.apply(draft, principal.actor, request.reason, request.anyway)
         warned = (
@@ -407,14 +421,14 @@ async def _read_draft(request: LayoutText) -> LayoutDraft:
 # -- rights -------------------------------------------------------------------------------------
 
 
-def _check_rights(pool: Pool, principal: Principal, gpus: Iterable[GpuLayout]) -> None:
+def _check_rights(pool: LayoutsPool, principal: Principal, gpus: Iterable[GpuLayout]) -> None:
     """Refuse a principal who may not partition one of the GPUs."""
     for gpu in gpus:
         principal.require(Right.PARTITION, pool.settings.assigned_course(gpu.gpu, gpu.index))
 
 
 def _warn_blocking(
-    pool: Pool, principal: Principal, gpus: Iterable[GpuLayout], request: ApplyRequest
+    pool: LayoutsPool, principal: Principal, gpus: Iterable[GpuLayout], request: ApplyRequest
 ) -> Iterator[int]:
     """Warn the blocking leases that the principal may end; the others run on."""
     for gpu in gpus:
@@ -425,7 +439,7 @@ def _warn_blocking(
                 yield drain.lease
 
 
-def _may_end(pool: Pool, principal: Principal, drain: LayoutDrain) -> bool:
+def _may_end(pool: LayoutsPool, principal: Principal, drain: LayoutDrain) -> bool:
     """Whether the principal may reclaim the lease, and nobody has warned its holder yet."""
     lease = pool.leases.find(drain.lease)
     is_held = lease.state in (LeaseState.ATTACHED, LeaseState.RUNNING, LeaseState.WARNED)

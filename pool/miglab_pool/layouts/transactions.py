@@ -14,10 +14,10 @@ from miglab_api.leases import LeaseState
 from miglab_api.wording import partition_in_words
 from miglab_pool.gpu.geometry import Placed
 from miglab_pool.layouts.file import LayoutDraft, PartitionableGpu, resolve
-from miglab_pool.layouts.rules import Change, PresentSlice
 from miglab_pool.ledger.rows import GPU_OK, LeaseRow, SliceRow
 from miglab_pool.refused import Refused
 from miglab_pool.reservations import feasible
+from miglab_pool.state.partition import Change, PresentSlice
 from miglab_pool.state.store import Subject, locked
 from miglab_pool.state.view import GpuSnapshot, PoolView
 

@@ -14,10 +14,10 @@ from miglab_api.gpus import SliceState
 from miglab_api.leases import LeaseState
 from miglab_api.tickets import TicketState
 from miglab_pool.gpu.shapes import profiles_of
-from miglab_pool.leases.rules import guarantee_from_grant_s
 from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.ledger.rows import FULL, GPU_OK, LeaseRow, SliceRow
 from miglab_pool.queue import order as queue
+from miglab_pool.queue.quotas import guarantee_from_grant_s
 from miglab_pool.reservations import guarantees, slots
 from miglab_pool.reservations.rules import ReservationInForce
 from miglab_pool.state.placement import Choice, Slot, clash, is_same

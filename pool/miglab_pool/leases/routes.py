@@ -11,7 +11,6 @@ from fastapi import APIRouter, Query, Response
 from miglab_api.base import SERVER_MAX, USER_ID_MAX, USER_MAX
 from miglab_api.leases import (
     AttachRequest,
-    ExtendRequest,
     Fence,
     LeaseView,
     ReleaseRequest,
@@ -20,22 +19,19 @@ from miglab_api.leases import (
 from miglab_api.offers import ShapeOffer
 from miglab_api.tickets import TicketRequest, TicketState, TicketView
 from miglab_pool.http.access.dependencies import (
-    MayExtend,
+    RUNNER,
     MayRelease,
     MaySeeNames,
-    Runner,
     Spawner,
-    decide_on_ticket,
-    lease_for,
-    ticket_for,
 )
 from miglab_pool.http.access.principal import NOWHERE, Principal, Right
 from miglab_pool.http.errors import REFUSED, DeniedError
-from miglab_pool.http.pool_runner import LONGEST_POLL_S, PoolRunner
-from miglab_pool.pool import Pool
+from miglab_pool.http.runner import LONGEST_POLL_S, RunnerOf
+from miglab_pool.leases.rights import LeasesPool, decide_on_ticket, lease_for, ticket_for
 
 POSITION_REST_S = 0.2
 
+Runner = Annotated[RunnerOf[LeasesPool], RUNNER]
 UserIdParameter = Annotated[str, Query(max_length=USER_ID_MAX)]
 
 router = APIRouter(prefix="/api", responses=REFUSED)
@@ -45,7 +41,7 @@ router = APIRouter(prefix="/api", responses=REFUSED)
 async def ask(request: TicketRequest, _: Spawner, runner: Runner, response: Response) -> TicketView:
     """Ask for a shape: 201 for a new ticket, 200 for the one that is there already."""
 
-    def decision(pool: Pool) -> TicketView:
+    def decision(pool: LeasesPool) -> TicketView:
         pool.people.rename_user(request.user_id, request.user)
         before = pool.tickets.of_server(request.user, request.server)
         ticket = pool.tickets.request(request)
@@ -100,7 +96,7 @@ def _attends(principal: Principal, ticket: TicketView) -> bool:
     return principal.is_spawner or principal.is_user(ticket.user)
 
 
-def _attend_if_own(pool: Pool, principal: Principal, ticket_id: int) -> TicketView:
+def _attend_if_own(pool: LeasesPool, principal: Principal, ticket_id: int) -> TicketView:
     ticket = (
         None if principal.is_spawner else ticket_for(pool, principal, ticket_id, Right.SEE_NAMES)
     )
@@ -109,7 +105,9 @@ def _attend_if_own(pool: Pool, principal: Principal, ticket_id: int) -> TicketVi
     return ticket
 
 
-async def _wait_for_change(runner: PoolRunner, first: TicketView, wait_s: float) -> TicketView:
+async def _wait_for_change(
+    runner: RunnerOf[LeasesPool], first: TicketView, wait_s: float
+) -> TicketView:
     """Wait until a ticket differs from ``first``, by the snapshot alone while it is in the queue.
 
     A new state is returned at once.  A first estimate and a new position are returned after
@@ -144,7 +142,7 @@ async def server_status(
 ) -> ServerStatus:
     """What a server has and waits for; asking keeps its position in the queue."""
 
-    def decision(pool: Pool) -> ServerStatus:
+    def decision(pool: LeasesPool) -> ServerStatus:
         pool.people.rename_user(user_id, user)
         return pool.tickets.server_status(user, server)
 
@@ -210,25 +208,8 @@ async def release(
     if request.generation is not None:
         fence = Fence(generation=request.generation, ledger=request.ledger)
 
-    def decision(pool: Pool) -> LeaseView:
+    def decision(pool: LeasesPool) -> LeaseView:
         lease_for(pool, principal, lease_id, Right.RELEASE)
         return pool.leases.release(lease_id, principal.actor, request.reason, fence)
-
-    return await runner.decide(decision)
-
-
-@router.post("/leases/{lease_id}/extend")
-async def extend(
-    lease_id: int, request: ExtendRequest, principal: MayExtend, runner: Runner
-) -> LeaseView:
-    """Ask for more time; staff give more than a holder may take, into nothing that is reserved."""
-
-    def decision(pool: Pool) -> LeaseView:
-        lease = lease_for(pool, principal, lease_id, Right.EXTEND)
-        if principal.is_user(lease.user):
-            return pool.leases.extend(lease_id, request.by_s, principal.actor)
-        return pool.staff.extend(
-            lease_id, request.by_s, principal.actor, request.reason, request.expected
-        )
 
     return await runner.decide(decision)

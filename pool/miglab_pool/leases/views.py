@@ -10,13 +10,13 @@ from miglab_api.gpus import GpuView, PoolSnapshot, ReservedSlot, SliceState, Sli
 from miglab_api.leases import LeaseState, LeaseView, LeaseWarning, WarningKind
 from miglab_api.staff import is_holder
 from miglab_api.tickets import TicketState, TicketView
-from miglab_pool.leases.rules import SliceClaim, longest_guarantee_s, slice_hours_left_s
 from miglab_pool.ledger.rows import LeaseRow, SliceRow, TicketRow
 from miglab_pool.queue import offers
 from miglab_pool.queue import order as queue
 from miglab_pool.queue.needs import others_waiting
 from miglab_pool.queue.offers import headcount
 from miglab_pool.queue.order import answer_deadline, expiry_time
+from miglab_pool.queue.quotas import SliceClaim, longest_guarantee_s, slice_hours_left_s
 from miglab_pool.reservations import guarantees, slots
 from miglab_pool.state.view import GpuSnapshot, PoolView, cached_on_instance
 

@@ -51,7 +51,7 @@ from miglab_pool.ledger.rows import (
     SliceRow,
     TicketRow,
 )
-from miglab_pool.ledger.tables import TABLES, VERSION, LedgerUnwritable, check_file, migrate
+from miglab_pool.ledger.tables import TABLES, LedgerUnwritable, check_file, migrate
 
 log = logging.getLogger(__name__)
 AnyRow = TypeVar("AnyRow", bound=Row)
@@ -350,20 +350,20 @@ class Ledger:
         LedgerDamaged: it is corrupt or something else; it is left as it is.
         LedgerEmpty: nothing is in it; it is left as it is.
         LedgerTooNew: a newer miglab wrote it; it is left as it is.
+        LedgerTooOld: a miglab from before the first release wrote it; it is left as it is.
     """
 
     def __init__(
         self,
         path: Path,
         end: Callable[[str], NoReturn] = end_process,
-        version: str | None = None,
+        version: int | None = None,
     ) -> None:
         self.path = path
         self._end_process = end
-        version = version or check_file(path)
+        version = check_file(path) if version is None else version
         if version is None:
             make_new(path)
-            version = VERSION
         self._engine = create_engine(
             URL.create("sqlite", database=str(path)),
             poolclass=StaticPool,
@@ -372,7 +372,7 @@ class Ledger:
         event.listen(self._engine, "connect", _on_connect)
         event.listen(self._engine, "begin", _on_begin)
         self.connection: Connection = self._engine.connect()
-        if version != VERSION:
+        if version not in (None, tables.VERSION):
             migrate(self.connection, path, version)
         self._synchronous = ""
         self.state = self._load()

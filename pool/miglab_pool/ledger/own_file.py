@@ -65,7 +65,7 @@ def note_identity(path: Path, identity: str) -> None:
     draft.replace(note)
 
 
-def check_own(path: Path) -> str | None:
+def check_own(path: Path) -> int | None:
     """The version of this lab's ledger; None where a lab begins.  Changes nothing.
 
     Raises:

@@ -1,10 +1,10 @@
 """The ledger's tables, and its file: its version, whether it can be used, brought up to date.
 
-There is a table for each row of `ledger.rows`, made of it, and for what has no row.  Must not
-import the ledger, nor anything that decides.
+There is a table for each row of `ledger.rows`, made of it, and for what has no row.  Whoever
+changes one counts `VERSION` up: the next start then gives the ledgers of before what they lack.
+Must not import the ledger, nor anything that decides.
 """
 
-import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,14 +37,15 @@ from sqlalchemy.schema import CreateColumn
 
 from miglab_pool.ledger.rows import ROWS, Row
 
-VERSION = "0019"  # of the tables: grows with each change of a column
-OLDEST = "0012"  # that can be brought up to date
+VERSION = 1  # of the tables: grows with each change of a column
+TABLES_BEFORE_RELEASE = {"alembic_version", "leases", "slices"}  # of ledgers from before 0.1.0
 DISK_ERRORS = {
     sqlite3.SQLITE_FULL,
     sqlite3.SQLITE_IOERR,
     sqlite3.SQLITE_CANTOPEN,
     sqlite3.SQLITE_READONLY,
 }
+TABLE_NAMES = "SELECT name FROM sqlite_master WHERE type = 'table'"
 BUSY_S = 1.0  # how long another program may hold the file while it is opened
 TO_BEGIN_OR_RESTORE = (
     "Nothing was changed. Put a backup in place (`miglab restore FILE`), or begin with a new "
@@ -160,8 +161,8 @@ progress = _table_without_row(
     stage=String,
     minute=Integer,
 )
-version = Table("alembic_version", metadata, Column("version_num", String, primary_key=True))
-"""Named so that a miglab which still used Alembic refuses a ledger that is newer than itself."""
+schema_version = _table_without_row("schema_version", _key_column("version", Integer))
+"""One row: the `VERSION` of the miglab that wrote the file last."""
 
 
 # -- the file -------------------------------------------------------------------------------------
@@ -203,7 +204,16 @@ class LedgerTooOld(LedgerError):
     """A miglab of before the first release has written this ledger."""
 
 
-def migrate(connection: Connection, path: Path, version: str) -> None:
+def needs_upgrade(path: Path) -> bool:
+    """Whether there is a ledger that an older miglab wrote, which the next start upgrades.
+
+    Raises:
+        LedgerError: what `check_file` raises.
+    """
+    return check_file(path) not in (None, VERSION)
+
+
+def migrate(connection: Connection, path: Path, version: int) -> None:
     """Bring a ledger up to `VERSION`, after a copy was put beside it.
 
     Args:
@@ -225,16 +235,14 @@ def upgrade(connection: Connection) -> None:
     for table in metadata.sorted_tables:
         _change_columns(connection, table)
         _change_indexes(connection, table)
-    if reflect(connection).has_table("layouts"):
-        _give_layouts_to_gpus(connection)
     for table, values in (
         (pool_state, {"id": 1, "paused": "", "pause_kind": ""}),
         (identity, {"id": 1, "ledger": uuid4().hex, "engine": ""}),
-        (version, {"version_num": VERSION}),
+        (schema_version, {"version": VERSION}),
     ):
         if connection.execute(select(table)).first() is None:
             connection.execute(insert(table).values(values))
-    connection.execute(version.update().values(version_num=VERSION))
+    connection.execute(schema_version.update().values(version=VERSION))
 
 
 def _change_columns(connection: Connection, table: Table) -> None:
@@ -255,20 +263,7 @@ def _change_indexes(connection: Connection, table: Table) -> None:
         wanted_index.create(connection, checkfirst=True)
 
 
-def _give_layouts_to_gpus(connection: Connection) -> None:
-    """Until 0014 layouts had a table, times and courses: what held always and for all is kept."""
-    rows = connection.exec_driver_sql(
-        "SELECT name, partitions FROM layouts "
-        "WHERE state = 'in-force' AND times = '[]' AND course = '' ORDER BY id"
-    )
-    for name, partitions in rows.all():
-        for gpu, profiles in json.loads(partitions).items():
-            values = {"layout": name, "partition": ",".join(profiles)}
-            connection.execute(gpus.update().where(gpus.c.uuid == gpu).values(values))
-    connection.exec_driver_sql("DROP TABLE layouts")
-
-
-def _keep_copy(path: Path, version: str) -> None:
+def _keep_copy(path: Path, version: int) -> None:
     copy = sqlite3.connect(path.with_suffix(f".before-{VERSION}-{version}"))
     source = sqlite3.connect(path)
     with copy:
@@ -277,11 +272,12 @@ def _keep_copy(path: Path, version: str) -> None:
     source.close()
 
 
-def check_file(path: Path) -> str | None:
+def check_file(path: Path) -> int | None:
     """Return the version of a ledger's file; None if there is no file.  Changes nothing.
 
     Raises:
-        LedgerError: it cannot be used: empty, damaged, too new, or locked by another program.
+        LedgerError: it cannot be used: empty, damaged, too new, from before the first release, or
+            locked by another program.
     """
     if not path.exists():
         return None
@@ -302,12 +298,6 @@ def check_file(path: Path) -> str | None:
                 "rights to it; then start again."
             ) from error
         raise LedgerDamaged(_damage_message(path, str(error))) from error
-    if version < OLDEST:
-        raise LedgerTooOld(
-            f"The ledger {path} is of a miglab of before the first release (its version is "
-            f"{version}, this miglab reads {OLDEST} to {VERSION}). Start commit 3500e72 with it "
-            "once, which brings it up to date, and then this one. Nothing was changed."
-        )
     if version > VERSION:
         raise LedgerTooNew(
             f"The ledger {path} was written by a newer miglab (its version is {version}, this "
@@ -317,23 +307,35 @@ def check_file(path: Path) -> str | None:
     return version
 
 
-def _read_version(path: Path) -> str:
+def _read_version(path: Path) -> int:
     connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=BUSY_S)
     try:
         verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         if verdict != "ok":
             raise sqlite3.DatabaseError(verdict)
-        if connection.execute("SELECT 1 FROM sqlite_master").fetchone() is None:
-            raise LedgerEmpty(
-                f"The ledger {path} is empty, and a lab that has started once has more in it: who "
-                f"holds which slice is lost. {TO_BEGIN_OR_RESTORE}"
-            )
-        row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+        _check_tables(path, {name for (name,) in connection.execute(TABLE_NAMES)})
+        row = connection.execute("SELECT version FROM schema_version").fetchone()
         if row is None:
             raise sqlite3.DatabaseError("it has no version")
-        return str(row[0])
+        return int(row[0])
     finally:
         connection.close()
+
+
+def _check_tables(path: Path, names: set[str]) -> None:
+    """Check that a file with these tables may be a ledger of a released miglab."""
+    if not names:
+        raise LedgerEmpty(
+            f"The ledger {path} is empty, and a lab that has started once has more in it: who "
+            f"holds which slice is lost. {TO_BEGIN_OR_RESTORE}"
+        )
+    if names >= TABLES_BEFORE_RELEASE:
+        raise LedgerTooOld(
+            f"The ledger {path} was written by a miglab from before 0.1.0, the first release, and "
+            "no release can read it. Nothing was changed. Stop the students' servers, then begin "
+            "with a new ledger (`miglab ledger begin`): it moves this file aside. Accounts and "
+            "homes stay; reservations, the queue, usage and the log begin anew."
+        )
 
 
 def _check_free(path: Path) -> None:

@@ -24,7 +24,8 @@ from math import inf
 from miglab_api.tickets import WaitEstimate
 from miglab_pool.gpu.geometry import Placed
 from miglab_pool.queue.order import first_that_fits, hold_for
-from miglab_pool.queue.rules import EstimateKey, FairShareUsage, WaitingTicket, queue_order
+from miglab_pool.queue.rules import WaitingTicket, queue_order
+from miglab_pool.state.fair_share import FairShareUsage
 from miglab_pool.state.placement import (
     Choice,
     GpuOccupancy,
@@ -32,6 +33,7 @@ from miglab_pool.state.placement import (
     usable_by_course,
     without_reserved,
 )
+from miglab_pool.state.wait_estimates import EstimateKey
 
 PlacedOn = tuple[str, Placed]  # the GPU, and what lies there
 

@@ -16,17 +16,13 @@ from miglab_pool.ledger.rows import FULL, GPU_OK, LeaseRow, SliceRow
 from miglab_pool.queue import offers
 from miglab_pool.queue import order as queue
 from miglab_pool.queue.estimate import Holding, RecentHistory, SimulationInput
-from miglab_pool.queue.rules import (
-    DAY_S,
-    HOUR_S,
-    EstimateKey,
-    LeaseUse,
-    WaitEstimates,
-    WaitingTicket,
-)
+from miglab_pool.queue.rules import WaitingTicket
 from miglab_pool.reservations import slots
+from miglab_pool.schedule import DAY_S
+from miglab_pool.state.fair_share import HOUR_S, LeaseUse
 from miglab_pool.state.placement import GpuOccupancy
 from miglab_pool.state.view import PoolView
+from miglab_pool.state.wait_estimates import EstimateKey, WaitEstimates
 
 MOST_QUEUED = 60  # further back, a student is told only the position
 MOST_HISTORY = 200  # leases that history is made of

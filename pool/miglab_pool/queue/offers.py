@@ -11,15 +11,22 @@ from miglab_api.offers import CPU, CourseOffers, Offers, QuotaLeft, ShapeOffer
 from miglab_api.tickets import Headcount, Purpose, TicketRequest, WaitEstimate
 from miglab_pool.gpu.geometry import Placed
 from miglab_pool.gpu.shapes import Shape, ShapeError, profiles_of, resolve
-from miglab_pool.leases import rules as lease_rules
-from miglab_pool.leases.rules import Limit, SliceClaim, longest_allowed_s
 from miglab_pool.ledger.rows import TicketRow
 from miglab_pool.queue import order as queue
-from miglab_pool.queue.rules import HOUR_S, EstimateKey, LeaseUse
+from miglab_pool.queue.quotas import (
+    LEAST_S,
+    Limit,
+    SliceClaim,
+    applying_limits,
+    describe_excess,
+    longest_allowed_s,
+    seconds_until_enough,
+)
 from miglab_pool.refused import Refused
 from miglab_pool.reservations import checks, guarantees, slots
 from miglab_pool.reservations.guarantees import GuaranteeLimit
 from miglab_pool.settings import Course
+from miglab_pool.state.fair_share import HOUR_S, LeaseUse
 from miglab_pool.state.placement import (
     GpuOccupancy,
     could_ever_fit,
@@ -29,6 +36,7 @@ from miglab_pool.state.placement import (
     without_reserved,
 )
 from miglab_pool.state.view import GpuSnapshot, PoolView, cached_on_instance
+from miglab_pool.state.wait_estimates import EstimateKey
 
 MOST_COUNTED = 99
 FEW_SMS, SOME_SMS = 20, 50
@@ -352,7 +360,7 @@ def quotas_left(view: PoolView, user: str, course: str) -> tuple[QuotaLeft, ...]
             used=limit.used,
             more_in_s=_more_in_s(limit, claim, uses, now),
         )
-        for limit in lease_rules.applying_limits(view.settings.quotas, claim, uses, now)
+        for limit in applying_limits(view.settings.quotas, claim, uses, now)
         if limit.kind != "lease_s"
     )
 
@@ -360,13 +368,13 @@ def quotas_left(view: PoolView, user: str, course: str) -> tuple[QuotaLeft, ...]
 def guaranteed_s(view: PoolView, user: str, course: str) -> float:
     """Return for how long a user's lease in a course would be guaranteed, in seconds."""
     claim, settings = SliceClaim(user, course, None, 1), view.settings
-    return lease_rules.longest_allowed_s(settings.quotas, claim, settings.pool.lease_s)
+    return longest_allowed_s(settings.quotas, claim, settings.pool.lease_s)
 
 
 def _more_in_s(limit: Limit, claim: SliceClaim, uses: list[LeaseUse], now: float) -> float | None:
-    if limit.kind != "slice_hours_week" or limit.left >= lease_rules.LEAST_S / HOUR_S:
+    if limit.kind != "slice_hours_week" or limit.left >= LEAST_S / HOUR_S:
         return None
-    return lease_rules.seconds_until_enough(limit, claim, uses, now)
+    return seconds_until_enough(limit, claim, uses, now)
 
 
 # -- whether a shape may be asked for -------------------------------------------------------------
@@ -448,5 +456,5 @@ def refusal_for_user(
     )
     waiting_uses = (queue.use_if_granted(view, ticket) for ticket in waiting_tickets)
     uses = [*view.usage.uses, *waiting_uses]  # a waiting ticket counts as if it were granted
-    refusal_message = lease_rules.describe_excess(view.settings.quotas, claim, uses, view.at)
+    refusal_message = describe_excess(view.settings.quotas, claim, uses, view.at)
     return None if refusal_message is None else Refused("over-quota", refusal_message, 403)

@@ -16,14 +16,22 @@ from typing import NamedTuple
 from miglab_api.tickets import TicketState
 from miglab_pool.gpu.geometry import Geometry, Placed
 from miglab_pool.gpu.shapes import profiles_of
-from miglab_pool.leases import rules as lease_rules
-from miglab_pool.leases.rules import Limit, Quotas, SliceClaim, offer_s
 from miglab_pool.ledger.rows import FULL, TicketRow
-from miglab_pool.queue.rules import FairShareUsage, Grant, LeaseUse, WaitingTicket, queue_order
+from miglab_pool.queue.quotas import (
+    Limit,
+    Quotas,
+    SliceClaim,
+    applying_limits,
+    blocking_limit,
+    guarantee_from_grant_s,
+    offer_s,
+)
+from miglab_pool.queue.rules import Grant, WaitingTicket, queue_order
 from miglab_pool.queue.waste import WHY as WHY_WASTED
 from miglab_pool.queue.waste import wastes
 from miglab_pool.reservations import guarantees, slots
 from miglab_pool.settings import PoolSettings
+from miglab_pool.state.fair_share import FairShareUsage, LeaseUse
 from miglab_pool.state.placement import (
     WITHIN_SECONDS,
     Choice,
@@ -64,9 +72,7 @@ def _blocking_quota(
     if not (quotas := _shared_quotas(view)):
         return None
     claim = SliceClaim(ticket.user, ticket.course, view.tickets[ticket.id].server, ticket.size)
-    return lease_rules.blocking_limit(
-        lease_rules.applying_limits(quotas, claim, uses, view.at), claim
-    )
+    return blocking_limit(applying_limits(quotas, claim, uses, view.at), claim)
 
 
 def quota_wait_reason(view: PoolView, row: TicketRow) -> str:
@@ -266,7 +272,7 @@ def _reservation_wait_reason(view: PoolView, row: TicketRow) -> str:
     if not view.reservations or row.shape == FULL:
         return ""
     has_slot = row.id in slots.claimants_with_slot(view)
-    lasts_s = lease_rules.guarantee_from_grant_s(view.settings, row)
+    lasts_s = guarantee_from_grant_s(view.settings, row)
     if has_slot or not _is_reserved(view, (row.course, row.shape), lasts_s):
         return ""
     left_s = guarantees.next_release_time(view) - view.at
@@ -367,7 +373,7 @@ class _Decision:
         unpromised = self._find_room(ticket.profiles, ticket.course, claimable_key)
         if unpromised is not None:
             return unpromised
-        until = view.at + lease_rules.guarantee_from_grant_s(view.settings, view.tickets[ticket.id])
+        until = view.at + guarantee_from_grant_s(view.settings, view.tickets[ticket.id])
         limit = guarantees.grant_limit(view, ticket.user, key, choices, until)
         return choices if limit.is_enough else None
 

@@ -14,7 +14,7 @@ a server on it, which is charged to the student as use.  Reads only.
 """
 
 from miglab_pool.ledger.rows import TicketRow
-from miglab_pool.queue.rules import DAY_S
+from miglab_pool.schedule import DAY_S
 from miglab_pool.state.view import PoolView
 
 ATTENDED_S = 120.0

@@ -14,7 +14,7 @@ from miglab_pool.reservations.feasible import (
     is_usable,
     start_times,
 )
-from miglab_pool.reservations.rules import ReservationInForce, schedule_of
+from miglab_pool.reservations.rules import ReservationInForce
 from miglab_pool.reservations.slots import (
     MINUTE_S,
     count_held_up,
@@ -25,6 +25,7 @@ from miglab_pool.schedule import (
     Occurrence,
     occurrences,
 )
+from miglab_pool.state.reservation_times import schedule_of
 from miglab_pool.state.view import GpuSnapshot, PoolView, cached_on_instance
 
 HOUR_S = 3600.0

@@ -13,7 +13,7 @@ from miglab_pool.reservations.feasible import (
     feasible_if_empty,
     start_times,
 )
-from miglab_pool.reservations.rules import describe, reservations_in_force_at, schedule_of
+from miglab_pool.reservations.rules import describe, reservations_in_force_at
 from miglab_pool.schedule import (
     DAY_S,
     local_day,
@@ -22,6 +22,7 @@ from miglab_pool.schedule import (
     occurrences,
     schedule_problem,
 )
+from miglab_pool.state.reservation_times import schedule_of
 from miglab_pool.state.view import PoolView
 
 YEAR_S = 366 * DAY_S

@@ -21,15 +21,10 @@ from miglab_pool.gpu.geometry import Placed
 from miglab_pool.gpu.shapes import profiles_of
 from miglab_pool.ledger.rows import FULL, GPU_OK, LeaseRow, ReservationRow
 from miglab_pool.reservations import rules
-from miglab_pool.reservations.rules import (
-    Key,
-    ReservationInForce,
-    describe,
-    reserved_until,
-    schedule_of,
-)
+from miglab_pool.reservations.rules import Key, ReservationInForce, describe, reserved_until
 from miglab_pool.schedule import DAY_S, Occurrence, next_occurrence, occurrences
 from miglab_pool.state.placement import GpuOccupancy, Slot
+from miglab_pool.state.reservation_times import schedule_of
 from miglab_pool.state.slot_choice import SlotCandidate, SlotRequest, choose_slots_for
 from miglab_pool.state.view import GpuSnapshot, PoolView, cached_on_instance
 

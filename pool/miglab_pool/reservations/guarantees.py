@@ -21,16 +21,12 @@ from miglab_pool.reservations.feasible import (
     holders,
     start_times,
 )
-from miglab_pool.reservations.rules import (
-    Key,
-    describe,
-    reserved_until,
-    schedule_of,
-)
+from miglab_pool.reservations.rules import Key, describe, reserved_until
 from miglab_pool.schedule import (
     next_occurrence,
 )
 from miglab_pool.state.placement import Choice, GpuOccupancy, Slot, places_by_gpu, without_reserved
+from miglab_pool.state.reservation_times import schedule_of
 from miglab_pool.state.view import PoolView, cached_on_instance
 
 

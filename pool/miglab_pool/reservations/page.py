@@ -11,14 +11,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Annotated
+from typing import Annotated, Protocol
 from zoneinfo import ZoneInfo
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse
 
 from miglab_api.base import REASON_MAX
-from miglab_api.offers import CourseOffers, ShapeOffer
+from miglab_api.offers import CourseOffers, Offers, ShapeOffer
 from miglab_api.reservations import (
     WEEKDAYS,
     ReservationRequest,
@@ -26,14 +26,15 @@ from miglab_api.reservations import (
     ReservationView,
 )
 from miglab_api.wording import shape_title
-from miglab_pool.http.access.dependencies import MayReserve, Runner, Viewer
+from miglab_pool.http.access.dependencies import RUNNER, MayReserve, Viewer
 from miglab_pool.http.access.principal import Principal, Right, visible_reservation
 from miglab_pool.http.errors import REFUSED, DeniedError
 from miglab_pool.http.pages.frame import render, render_part
-from miglab_pool.http.pool_runner import PoolRunner
-from miglab_pool.pool import Pool
+from miglab_pool.http.runner import RunnerOf
 from miglab_pool.reservations import certainty
+from miglab_pool.reservations.transactions import Reservations
 from miglab_pool.schedule import Occurrence, Schedule, is_zone, occurrences, schedule, weekday_mask
+from miglab_pool.state.view import PoolView
 
 QUARTERS = 96  # of an hour, in a day
 DAY_BEGINS, DAY_ENDS = 8, 18  # the hours that are always drawn
@@ -48,6 +49,22 @@ STATE_WORDS = {
 }
 DAY_NAMES = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 OUT_OF_DATE = "This no longer exists. Reload the page."
+
+
+class ReservationsPool(Protocol):
+    """What the routes of reservations use of the pool."""
+
+    reservations: Reservations
+
+    @property
+    def view(self) -> PoolView:
+        """The pool at this moment."""
+
+    def offers(self, courses: Sequence[str], user: str | None = None) -> Offers:
+        """Return the shapes that these courses offer."""
+
+
+Runner = Annotated[RunnerOf[ReservationsPool], RUNNER]
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +241,7 @@ async def page(request: Request, principal: Principal) -> str:
     day, zone, wanted_shape = (
         request.query_params.get(key, "") for key in ("monday", "zone", "seats")
     )
-    runner: PoolRunner = request.app.state.runner
+    runner: RunnerOf[ReservationsPool] = request.app.state.runner
     zones = await runner.look(lambda pool: [row.tz for row in pool.view.reservations.values()])
     zone = zone if is_zone(zone) else usual_zone(zones)
     now = time.time()
@@ -355,7 +372,9 @@ def _courses(request: Request, principal: Principal) -> list[str]:
     return [name for name in courses if principal.may(Right.RESERVE, name)]
 
 
-async def _offers(request: Request, principal: Principal, runner: PoolRunner) -> list[CourseOffers]:
+async def _offers(
+    request: Request, principal: Principal, runner: RunnerOf[ReservationsPool]
+) -> list[CourseOffers]:
     courses = _courses(request, principal)
     return list((await runner.look(lambda pool: pool.offers(courses, None))).courses)
 
@@ -420,7 +439,7 @@ async def change(
     """Reserve otherwise; if that clashes or cannot be, it stays as it was."""
     principal.require(Right.RESERVE, request.course)
 
-    def decision(pool: Pool) -> ReservationView:
+    def decision(pool: ReservationsPool) -> ReservationView:
         _check_right(pool, principal, reservation_id)
         return pool.reservations.change(reservation_id, request, principal.actor)
 
@@ -436,14 +455,14 @@ async def unreserve(
 ) -> ReservationView:
     """Cancel a reservation; leases drawn from it live on."""
 
-    def decision(pool: Pool) -> ReservationView:
+    def decision(pool: ReservationsPool) -> ReservationView:
         _check_right(pool, principal, reservation_id)
         return pool.reservations.cancel(reservation_id, principal.actor, reason)
 
     return await runner.decide(decision)
 
 
-def _check_right(pool: Pool, principal: Principal, number: int) -> None:
+def _check_right(pool: ReservationsPool, principal: Principal, number: int) -> None:
     """Refuse who may not reserve for the course; the pool refuses a reservation that is over."""
     reservation = next(
         (candidate for candidate in pool.reservations.all() if candidate.id == number), None

@@ -3,41 +3,19 @@
 They say which reservations are in force at a moment, and how many leases of each are not drawn yet.
 """
 
-import datetime as dt
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 from miglab_api.leases import LeaseState
 from miglab_api.reservations import ReservationState
 from miglab_pool.ledger.rows import LeaseRow, ReservationRow
-from miglab_pool.schedule import (
-    Occurrence,
-    Schedule,
-    next_occurrence,
-    occurrences,
-    schedule,
-    weekday_names,
-)
+from miglab_pool.schedule import Occurrence, next_occurrence, occurrences, weekday_names
+from miglab_pool.state.reservation_times import schedule_of
 
 RELEASING = LeaseState.RELEASING
 Phase = tuple[ReservationState, Occurrence | None]
 Key = tuple[str, str]  # course and shape
-
-
-# -- when ---------------------------------------------------------------------------------------
-
-
-@lru_cache(maxsize=4096)
-def _day(text: str) -> dt.date | None:
-    return dt.date.fromisoformat(text) if text else None
-
-
-def schedule_of(row: ReservationRow) -> Schedule:
-    """Return when a reservation takes place."""
-    first, last = _day(row.first_date), _day(row.last_date)
-    return schedule(row.weekdays, first, last, row.from_time, row.to_time, row.tz)
 
 
 def phase(row: ReservationRow, at: float, lead_s: float) -> Phase:

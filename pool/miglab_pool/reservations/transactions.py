@@ -22,9 +22,10 @@ from miglab_pool.reservations.checks import (
     resolve_shape,
 )
 from miglab_pool.reservations.guarantees import extension_limit
-from miglab_pool.reservations.rules import describe, phase, reserved_until, schedule_of
+from miglab_pool.reservations.rules import describe, phase, reserved_until
 from miglab_pool.reservations.slots import drawn_until, reservations_in_force
 from miglab_pool.schedule import Occurrence, local_day, weekday_mask
+from miglab_pool.state.reservation_times import schedule_of
 from miglab_pool.state.store import Store, Subject, locked
 from miglab_pool.state.view import PoolView
 

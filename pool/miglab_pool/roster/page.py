@@ -7,7 +7,7 @@ absent: a student who has not read the notice, or whose course shares nothing, m
 import time
 from collections import Counter
 from collections.abc import Collection, Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Protocol
 
 from fastapi import APIRouter, Path, Request, Response
 
@@ -17,15 +17,35 @@ from miglab_api.roster import ClassMessage, ExperimentStage, Presence, RosterRow
 from miglab_api.staff import MessageRequest, SentMessage
 from miglab_api.tickets import TicketView
 from miglab_api.usage import csv_text
-from miglab_pool.http.access.dependencies import MayMessage, Runner, needs
+from miglab_pool.http.access.dependencies import RUNNER, MayMessage, needs
 from miglab_pool.http.access.principal import Principal, Right
 from miglab_pool.http.errors import REFUSED, DeniedError
 from miglab_pool.http.pages.frame import csv_file, render, utc_text
-from miglab_pool.http.pool_runner import PoolRunner
-from miglab_pool.pool import Pool
+from miglab_pool.http.runner import RunnerOf
+from miglab_pool.leases.transactions import Leases
 from miglab_pool.reclaim.activity import IDLE
-from miglab_pool.roster.transactions import LastReport, SharedProgress
+from miglab_pool.reclaim.round import Reclaimer
+from miglab_pool.roster.transactions import ClassRoster, LastReport, SharedProgress
+from miglab_pool.staff.actions import Staff
 
+
+class ClassPool(Protocol):
+    """What the routes of classes use of the pool."""
+
+    leases: Leases
+    staff: Staff
+    roster: ClassRoster
+
+
+class ClassRunner(RunnerOf[ClassPool], Protocol):
+    """What runs their decisions, and knows who uses their slice."""
+
+    @property
+    def reclaimer(self) -> Reclaimer | None:
+        """Watches the leases in use; None in a pool that reclaims nothing by itself."""
+
+
+Runner = Annotated[ClassRunner, RUNNER]
 SILENT_S = 180.0  # a server reports the progress of its student once a minute
 MARKS = {
     Presence.HOLDING: "leased",
@@ -88,7 +108,7 @@ async def page(request: Request, principal: Principal) -> str:
 
 async def _current_courses(request: Request, principal: Principal) -> set[str]:
     """Return the courses in which the principal holds a slice or waits, on their roster or not."""
-    runner: PoolRunner = request.app.state.runner
+    runner: ClassRunner = request.app.state.runner
     leases = await runner.look(lambda pool: pool.leases.brief())
     waiting = (await runner.snapshot()).waiting
     courses = {lease.course for lease in leases if lease.user == principal.name}
@@ -141,7 +161,7 @@ async def send_messages(
     if not students.issuperset(message.users):
         raise DeniedError(403, "forbidden", "You can message students of this class only.")
 
-    def decision(pool: Pool) -> list[SentMessage]:
+    def decision(pool: ClassPool) -> list[SentMessage]:
         content = {"text": message.text, "minutes": message.minutes}
         return [
             pool.staff.send(MessageRequest(to_user=user, **content), principal.actor)
@@ -164,14 +184,14 @@ async def read_class(
         raise DeniedError(404, "not-in-course", f"This lab has no course “{course}”.")
     roster_view = await _read_roster(request, principal, course)
     if principal.may(Right.SEE_CLASS, course):
-        runner: PoolRunner = request.app.state.runner
+        runner: ClassRunner = request.app.state.runner
         await runner.decide(lambda pool: pool.roster.record_look(course, principal.actor, action))
     return roster_view
 
 
 async def _read_roster(request: Request, principal: Principal, course: str) -> RosterView:
     state = request.app.state
-    runner: PoolRunner = state.runner
+    runner: ClassRunner = state.runner
     is_staff = principal.may(Right.SEE_CLASS, course)
     own_name = {principal.name} if course in principal.course_names else set()
     members = await state.members(course) if is_staff else own_name

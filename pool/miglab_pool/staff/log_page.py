@@ -16,7 +16,7 @@ from fastapi.responses import HTMLResponse
 from miglab_api.base import COURSE_MAX, USER_MAX
 from miglab_api.staff import CAUSES, AuditEntry, SentMessage, display_name
 from miglab_api.usage import csv_text
-from miglab_pool.http.access.dependencies import MayMessage, Runner, needs
+from miglab_pool.http.access.dependencies import MayMessage, needs
 from miglab_pool.http.access.principal import Principal, Right
 from miglab_pool.http.errors import REFUSED, DeniedError
 from miglab_pool.http.pages.buttons import MAY_REASON, Action
@@ -29,10 +29,11 @@ from miglab_pool.http.pages.frame import (
     time_left,
     utc_text,
 )
-from miglab_pool.http.pool_runner import PoolRunner
+from miglab_pool.http.runner import RunnerOf
 from miglab_pool.ledger.ledger import LARGEST_ID
 from miglab_pool.staff import routes as message_routes
 from miglab_pool.staff.log import LIMIT_MAX, AuditQuery, verb_phrase
+from miglab_pool.staff.routes import Runner, StaffPool
 from miglab_pool.usage.page import parse_day
 from miglab_pool.usage.report import DAY, BadPeriod, midnight
 
@@ -196,7 +197,7 @@ def as_csv(entries: Iterable[AuditEntry]) -> str:
 
 async def page(request: Request, principal: Principal) -> str:
     """Return the Log page."""
-    runner: PoolRunner = request.app.state.runner
+    runner: RunnerOf[StaffPool] = request.app.state.runner
     zone = ZoneInfo(request.app.state.timezone)
     filters, problem = read_filters(request.query_params)
     query = build_query(
@@ -255,7 +256,7 @@ def describe_states(entry: AuditEntry) -> str:
 
 
 async def _messages(
-    principal: Principal, runner: PoolRunner
+    principal: Principal, runner: RunnerOf[StaffPool]
 ) -> Sequence[tuple[SentMessage, str, bool]]:
     """Return the messages on display, their addressees, and whether the principal may end them."""
     messages = (

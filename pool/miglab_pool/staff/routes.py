@@ -1,18 +1,19 @@
 """The HTTP routes of staff: actions on the pool, GPUs, slices, leases and tickets, and messages.
 
 The routes check the right to act on what exists at that moment.  What then happens, and whether
-somebody else was first, the pool decides.
+somebody else was first, the pool decides.  The route that extends a lease is here because holders
+and staff share it, and staff may give more.
 """
 
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 from fastapi import APIRouter, Path, Query
 from pydantic import Field
 
 from miglab_api.base import REASON_MAX, WireModel
 from miglab_api.gpus import GpuView, PoolSnapshot, SliceView
-from miglab_api.leases import LeaseState, LeaseView, WarningKind
+from miglab_api.leases import ExtendRequest, LeaseState, LeaseView, WarningKind
 from miglab_api.staff import (
     STAFF_ACTIONS,
     ActionRequest,
@@ -23,11 +24,10 @@ from miglab_api.staff import (
 )
 from miglab_api.tickets import TicketView
 from miglab_pool.http.access.dependencies import (
+    RUNNER,
+    MayExtend,
     MayMessage,
     MayRelease,
-    Runner,
-    decide_on_ticket,
-    lease_for,
     needs,
 )
 from miglab_pool.http.access.principal import (
@@ -38,9 +38,22 @@ from miglab_pool.http.access.principal import (
     visible_slice,
 )
 from miglab_pool.http.errors import REFUSED, DeniedError
-from miglab_pool.pool import Pool
+from miglab_pool.http.runner import RunnerOf
+from miglab_pool.leases.rights import LeasesPool, decide_on_ticket, lease_for
+from miglab_pool.staff.actions import Staff
+
+
+class StaffPool(LeasesPool, Protocol):
+    """What the routes of staff use of the pool."""
+
+    staff: Staff
+
+    def snapshot(self) -> PoolSnapshot:
+        """Return the pool as it is."""
+
 
 router = APIRouter(prefix="/api", responses=REFUSED)
+Runner = Annotated[RunnerOf[StaffPool], RUNNER]
 MayNext = Annotated[Principal, needs(Right.NEXT)]
 MayPause = Annotated[Principal, needs(Right.PAUSE)]
 
@@ -81,7 +94,7 @@ def _endpoint(action: StaffAction, kind: str) -> Callable[..., Awaitable[GpuView
     async def act(
         target: Any, principal: Principal, runner: Runner, *, request: Any
     ) -> GpuView | SliceView:
-        def decision(pool: Pool) -> GpuView | SliceView:
+        def decision(pool: StaffPool) -> GpuView | SliceView:
             if "gpu" in action.kinds:
                 principal.require(Right(action.right), pool.staff.gpu_of(target).course)
             method = getattr(pool.staff, action.key)
@@ -128,7 +141,7 @@ async def reclaim(
 ) -> LeaseView:
     """Reclaim a lease after a warning of its holder, or with ``warning_s`` 0 at once."""
 
-    def decision(pool: Pool) -> LeaseView:
+    def decision(pool: StaffPool) -> LeaseView:
         lease = lease_for(pool, principal, lease_id, Right.RELEASE)
         principal.require(Right.RELEASE, lease.course)
         return pool.staff.reclaim(
@@ -139,6 +152,23 @@ async def reclaim(
     if lease.state is not LeaseState.WARNED:
         runner.metrics.reclaimed(WarningKind.STAFF.value)
     return lease
+
+
+@router.post("/leases/{lease_id}/extend")
+async def extend(
+    lease_id: int, request: ExtendRequest, principal: MayExtend, runner: Runner
+) -> LeaseView:
+    """Ask for more time; staff give more than a holder may take, into nothing that is reserved."""
+
+    def decision(pool: StaffPool) -> LeaseView:
+        lease = lease_for(pool, principal, lease_id, Right.EXTEND)
+        if principal.is_user(lease.user):
+            return pool.leases.extend(lease_id, request.by_s, principal.actor)
+        return pool.staff.extend(
+            lease_id, request.by_s, principal.actor, request.reason, request.expected
+        )
+
+    return await runner.decide(decision)
 
 
 @router.post("/tickets/{ticket_id}/next")
@@ -172,7 +202,7 @@ async def put_back(ticket_id: int, principal: MayNext, runner: Runner) -> Ticket
 async def send(request: MessageRequest, principal: MayMessage, runner: Runner) -> SentMessage:
     """Send a message to a user, one of their servers, a course, or everybody."""
 
-    def decision(pool: Pool) -> SentMessage:
+    def decision(pool: StaffPool) -> SentMessage:
         _check_addressee(pool, principal, request)
         return pool.staff.send(request, principal.actor)
 
@@ -199,7 +229,7 @@ async def end(
 ) -> SentMessage:
     """End a message: one's own, or one to a course of one's own."""
 
-    def decision(pool: Pool) -> SentMessage:
+    def decision(pool: StaffPool) -> SentMessage:
         message = pool.staff.message(message_id)
         if not _may_see(principal, message):
             raise DeniedError(404, "unknown-message", f"No message {message_id} is on display.")
@@ -215,7 +245,7 @@ def may_end(principal: Principal, message: SentMessage) -> bool:
     return message.by == principal.actor or principal.may(Right.MESSAGE, message.to_course)
 
 
-def _check_addressee(pool: Pool, principal: Principal, request: MessageRequest) -> None:
+def _check_addressee(pool: StaffPool, principal: Principal, request: MessageRequest) -> None:
     """Refuse a message to a user with no lease or ticket in the principal's courses."""
     if request.to_user is None:
         principal.require(Right.MESSAGE, request.to_course)

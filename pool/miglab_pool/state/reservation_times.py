@@ -4,15 +4,34 @@ Next month's reservations cannot change what is granted today.  Looking through 
 that a decision asks about would make it slower with every reservation.
 """
 
+import datetime as dt
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from miglab_pool.ledger.rows import ReservationRow
-from miglab_pool.reservations.rules import schedule_of
-from miglab_pool.schedule import DAY_S, Occurrence, local_day, occurrence, occurrences
+from miglab_pool.schedule import (
+    DAY_S,
+    Occurrence,
+    Schedule,
+    local_day,
+    occurrence,
+    occurrences,
+    schedule,
+)
 
 LONGEST_S = DAY_S + 3600.0  # of one time: a local day on which the clocks go back
+
+
+@lru_cache(maxsize=4096)
+def _day(text: str) -> dt.date | None:
+    return dt.date.fromisoformat(text) if text else None
+
+
+def schedule_of(row: ReservationRow) -> Schedule:
+    """Return when a reservation takes place."""
+    first, last = _day(row.first_date), _day(row.last_date)
+    return schedule(row.weekdays, first, last, row.from_time, row.to_time, row.tz)
 
 
 class ReservationTimes(dict[int, ReservationRow]):

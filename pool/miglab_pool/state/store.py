@@ -24,19 +24,19 @@ from miglab_pool.gpu.readings import GpuInfo, Health, Usage, Versions, Xid
 from miglab_pool.ledger import tables
 from miglab_pool.ledger.ledger import AnyRow, Ledger, State, Transaction
 from miglab_pool.ledger.rows import LeaseRow, SliceRow
-from miglab_pool.queue.rules import (
+from miglab_pool.refused import Refused
+from miglab_pool.settings import PoolSettings
+from miglab_pool.state.fair_share import (
     FORGOTTEN_AFTER,
     WEEK_S,
     LeaseUse,
     UsageTotals,
-    WaitEstimates,
     shifted_to_end_by,
 )
-from miglab_pool.refused import Refused
-from miglab_pool.settings import PoolSettings
 from miglab_pool.state.proof import UNDER_PROOF
 from miglab_pool.state.reservation_times import ReservationTimes
 from miglab_pool.state.view import GpuSnapshot, PoolView, placed_on, profile_on
+from miglab_pool.state.wait_estimates import WaitEstimates
 
 CLOCK_S = 60.0  # by which a moment may be before the one at which the ledger was read
 TABLES = ("slices", "tickets", "leases", "messages")

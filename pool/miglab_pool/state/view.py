@@ -22,15 +22,6 @@ from miglab_pool.gpu.geometry import (
     without_placements,
 )
 from miglab_pool.gpu.readings import GpuInfo, Usage
-from miglab_pool.layouts.rules import (
-    Change,
-    LayoutRole,
-    PresentSlice,
-    arrange,
-    is_possible,
-    plan_change,
-    restrict_geometry,
-)
 from miglab_pool.ledger.rows import (
     FULL,
     GPU_OK,
@@ -40,10 +31,20 @@ from miglab_pool.ledger.rows import (
     SliceRow,
     TicketRow,
 )
-from miglab_pool.queue.rules import UsageTotals, WaitEstimates
 from miglab_pool.settings import PoolSettings
+from miglab_pool.state.fair_share import UsageTotals
+from miglab_pool.state.partition import (
+    Change,
+    LayoutRole,
+    PresentSlice,
+    arrange,
+    is_possible,
+    plan_change,
+    restrict_geometry,
+)
 from miglab_pool.state.placement import WITHIN_SECONDS, Choice, GpuOccupancy
 from miglab_pool.state.reservation_times import ReservationTimes
+from miglab_pool.state.wait_estimates import WaitEstimates
 
 Frozen = TypeVar("Frozen")
 P = ParamSpec("P")

@@ -8,9 +8,9 @@ import datetime as dt
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal, Protocol, TypeVar
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
@@ -18,12 +18,11 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 
 from miglab_api.usage import GroupBy, UsageReport, UsageRow, file_name, to_csv
 from miglab_api.wording import lab_in_words
-from miglab_pool.http.access.dependencies import Runner, needs
+from miglab_pool.http.access.dependencies import RUNNER, needs
 from miglab_pool.http.access.principal import Principal, Right
 from miglab_pool.http.errors import REFUSED, DeniedError
 from miglab_pool.http.pages.frame import csv_file, render, short_duration
-from miglab_pool.http.pool_runner import PoolRunner
-from miglab_pool.pool import Pool
+from miglab_pool.http.runner import RunnerOf
 from miglab_pool.usage.report import (
     DAY,
     BadPeriod,
@@ -40,6 +39,17 @@ T = TypeVar("T")
 FIRST_DAY = dt.date(2000, 1, 1)
 Day = Annotated[dt.date | None, Query(ge=FIRST_DAY)]
 
+
+class UsagePool(Protocol):
+    """What the routes of usage use of the pool."""
+
+    def usage_facts(
+        self, since: float, until: float, courses: Collection[str] | None = None
+    ) -> Facts:
+        """Read the usage of a period, of these courses or of all."""
+
+
+Runner = Annotated[RunnerOf[UsagePool], RUNNER]
 router = APIRouter(prefix="/api/usage", responses=REFUSED)
 MOST_COURSES = 4
 MOST_LABELS = 6
@@ -102,7 +112,7 @@ async def parse_query(
 
 async def read_report(
     principal: Principal,
-    runner: PoolRunner,
+    runner: RunnerOf[UsagePool],
     query: UsageQuery,
     derive: Callable[[Facts, Period], T],
 ) -> tuple[UsageReport, T]:
@@ -112,7 +122,7 @@ async def read_report(
     """
     courses, period = principal.courses(Right.SEE_USAGE), query.period
 
-    def work(pool: Pool) -> tuple[UsageReport, T]:
+    def work(pool: UsagePool) -> tuple[UsageReport, T]:
         facts = pool.usage_facts(period.since, period.until, courses)
         return build_report(facts, query.since, query.until, period, query.group_by), derive(
             facts, period
@@ -304,7 +314,7 @@ def _rounded(value: float) -> float:
 
 async def page(request: Request, principal: Principal) -> str:
     """Render the page of usage."""
-    runner: PoolRunner = request.app.state.runner
+    runner: RunnerOf[UsagePool] = request.app.state.runner
     query, problem = _query_or_default(request)
     usage_report, columns = await read_report(principal, runner, query, weeks)
     is_all = principal.courses(Right.SEE_USAGE) is None
@@ -378,7 +388,7 @@ def _spans(query: UsageQuery) -> list[tuple[str, str, bool]]:
 
 
 async def _share_of_capacity(
-    runner: PoolRunner, usage_report: UsageReport, period: Period
+    runner: RunnerOf[UsagePool], usage_report: UsageReport, period: Period
 ) -> float | None:
     """The share of the present GPUs' capacity that was used in the period."""
     snapshot = await runner.snapshot()

@@ -20,11 +20,11 @@ from miglab_hub.service.process import (
     serve_apps,
 )
 from miglab_hub.settings.lab_toml import Settings
+from miglab_pool.applications.student_app import student_app
 from miglab_pool.http.access.auth import SignIn
 from miglab_pool.http.access.hub_address import HubAddress
 from miglab_pool.http.access.hub_tokens import SERVER_TOKEN, HubTokens
 from miglab_pool.http.connection_limits import stop_on_signals
-from miglab_pool.http.student_app import student_app
 from miglab_pool.reclaim.activity import SignalBoard
 from miglab_pool.reclaim.round import Reclaimer
 from miglab_pool.reclaim.server_stopper import ServerEnder

@@ -12,14 +12,14 @@ from tests.pool_settings import changed
 from miglab_api.leases import LeaseView
 from miglab_api.tickets import TicketView
 from miglab_bench.harness.student import STEP_S
+from miglab_pool.applications.management_app import management_app
+from miglab_pool.applications.metrics import Metrics
+from miglab_pool.applications.pool_runner import PoolRunner, Times
 from miglab_pool.course_roles import RoleBook
 from miglab_pool.gpu.simulated.machine import SimulatedMachine
 from miglab_pool.gpu.watched import open_gpus
 from miglab_pool.http.access.auth import SignIn
 from miglab_pool.http.access.hub_tokens import HubAccess
-from miglab_pool.http.management_app import management_app
-from miglab_pool.http.metrics import Metrics
-from miglab_pool.http.pool_runner import PoolRunner, Times
 from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.pool import Pool
 from miglab_pool.settings import Course, PoolSettings

@@ -15,7 +15,7 @@ from jupyterhub import orm
 from pydantic_core import to_json
 from sqlalchemy import text
 from tests.empty import empty_hub
-from tests.unit.pool.http.fakes import (
+from tests.unit.pool.applications.fakes import (
     gpu_view,
     lease_view,
     reservation_view,

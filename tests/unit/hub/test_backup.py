@@ -1,5 +1,6 @@
 """One copy of ledger, hub database and secrets, as of one moment; and back again."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -168,13 +169,34 @@ def test_before_an_upgrade_all_of_it_is_kept(
     _keep_backup(used, VERSION)
     assert not used.backups.exists()
     with closing(sqlite3.connect(used.ledger)) as ledger:
-        ledger.execute("UPDATE alembic_version SET version_num = '0012'")
+        ledger.execute("UPDATE schema_version SET version = ?", (VERSION - 1,))
         ledger.commit()
-    _keep_backup(used, "0012")
+    _keep_backup(used, VERSION - 1)
     (archive_kept,) = used.backups.iterdir()
-    assert f"before-{VERSION}" in archive_kept.name
+    assert f"before-tables-{VERSION}" in archive_kept.name
     with tarfile.open(archive_kept) as archive:
         assert {"ledger.sqlite", "jupyterhub.sqlite", "pool.secret"} <= set(archive.getnames())
+
+
+def test_a_backup_from_before_the_first_release_is_refused(used: Settings, tmp_path: Path) -> None:
+    """The lab keeps the ledger that it has, and is not told to begin anew."""
+    archive = tmp_path / "copy.tar"
+    make_backup(used, archive)
+    folder = tmp_path / "unpacked"
+    with tarfile.open(archive) as packed:
+        packed.extractall(folder, filter="data")
+    with closing(sqlite3.connect(folder / "ledger.sqlite")) as ledger:
+        ledger.execute("ALTER TABLE schema_version RENAME TO alembic_version")
+    manifest = json.loads((folder / MANIFEST).read_text())
+    content = (folder / "ledger.sqlite").read_bytes()
+    manifest["files"]["ledger.sqlite"] = hashlib.sha256(content).hexdigest()
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+    with tarfile.open(archive, "w") as packed:
+        packed.add(folder, "")
+    with pytest.raises(StartError, match=r"before 0\.1\.0.*choose a later backup$"):
+        restore_backup(used, archive)
+    Ledger(used.ledger).close()
+    assert not list(used.state.glob("before-restore-*"))
 
 
 def test_the_commands_say_what_they_did(used: Settings, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.unit.pool.http.fakes import gpu_view, reservation_view, slice_view, snapshot
+from tests.unit.pool.applications.fakes import gpu_view, reservation_view, slice_view, snapshot
 
 from miglab_api.reservations import ReservationRequest
 from miglab_api.staff import STAFF_ACTIONS, ActionRequest, MessageRequest, ReclaimRequest

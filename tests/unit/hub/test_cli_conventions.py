@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 import typer
-from tests.unit.pool.http import fakes
-from tests.unit.pool.http.fakes import gpu_view, slice_view, ticket_view
+from tests.unit.pool.applications import fakes
+from tests.unit.pool.applications.fakes import gpu_view, slice_view, ticket_view
 from typer.testing import CliRunner
 
 from miglab_api.gpus import PoolSnapshot, SliceState
@@ -51,14 +51,6 @@ def test_a_row_is_one_line_in_a_pipe(service: Service, lab: Path) -> None:
     service.answers["/pool"] = pool_of(slice_view(1, 0, name, server="b" * 200))
     (row,) = [line for line in run(lab, "status").splitlines() if name in line]
     assert f"{name} (server “{'b' * 200}”)" in row
-
-
-def test_the_version_is_that_of_the_package() -> None:
-    """An operator can say which miglab runs in a container."""
-    package = Path(__file__).parents[3] / "hub" / "pyproject.toml"
-    result = CliRunner().invoke(cli.app, ["--version"])
-    assert result.exit_code == 0
-    assert f'version = "{result.stdout.strip()}"' in package.read_text()
 
 
 # -- exit statuses -------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import httpx
 import pytest
 import requests
 from docker.errors import DockerException
-from tests.unit.pool.http.fakes import slice_view
+from tests.unit.pool.applications.fakes import slice_view
 from typer.testing import CliRunner
 
 from miglab_api.gpus import SliceState

@@ -1,6 +1,7 @@
 """What is kept of a person is told, and then it is nobody's."""
 
 import json
+import sqlite3
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +9,6 @@ from types import SimpleNamespace
 
 import pytest
 from jupyterhub import orm
-from tests import old_ledgers
 from typer.testing import CliRunner
 
 from miglab_api.holders import LAB_LABEL
@@ -19,6 +19,7 @@ from miglab_hub.home_volumes import home_volume
 from miglab_hub.settings.lab_toml import Settings
 from miglab_pool.ledger import people
 from miglab_pool.ledger.ledger import Ledger
+from miglab_pool.ledger.tables import VERSION
 from miglab_slurm.submissions import Stay, Submissions
 from miglab_spawner.people import HomeNames, user_id_of
 
@@ -201,13 +202,13 @@ def test_a_name_that_nobody_has_is_questioned(used: Settings, tmp_path: Path) ->
 
 def test_a_ledger_of_before_is_brought_up_to_date_first(used: Settings) -> None:
     """Until then nobody is forgotten in it; afterwards they are found there too."""
-    for old_file in used.ledger.parent.glob("ledger.sqlite*"):
-        old_file.unlink()
-    old_ledgers.write(old_ledgers.LEDGER, used.ledger)
+    with closing(sqlite3.connect(used.ledger)) as ledger, ledger:
+        ledger.execute("DROP TABLE progress")
+        ledger.execute("UPDATE schema_version SET version = ?", (VERSION - 1,))
     with pytest.raises(StartError, match="start the lab once"):
         forget(used, "ada")
     Ledger(used.ledger).close()
-    assert {row["id"] for row in collect_records(used, "ada")["ledger"]["leases"]} == {1}
+    assert {row["id"] for row in collect_records(used, "ada")["ledger"]["tickets"]} == {1}
     forget(used, "ada")
     assert "ledger" not in {name for name, rows in collect_records(used, "ada").items() if rows}
 

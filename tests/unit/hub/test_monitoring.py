@@ -13,7 +13,7 @@ import yaml
 from prometheus_client import Counter, Histogram
 
 from miglab_api.gpus import PoolSnapshot
-from miglab_pool.http.metrics import Metrics
+from miglab_pool.applications.metrics import Metrics
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 ALERTS = DEPLOY / "prometheus" / "alerts.yaml"

@@ -50,7 +50,12 @@ def link_to_nowhere(used: Settings) -> None:
 
 def write_it_by_a_newer_miglab(used: Settings) -> None:
     with closing(sqlite3.connect(used.ledger)) as ledger, ledger:
-        ledger.execute("UPDATE alembic_version SET version_num = '9999'")
+        ledger.execute("UPDATE schema_version SET version = 9999")
+
+
+def write_it_before_the_first_release(used: Settings) -> None:
+    with closing(sqlite3.connect(used.ledger)) as ledger, ledger:
+        ledger.execute("ALTER TABLE schema_version RENAME TO alembic_version")
 
 
 WRONG: dict[str, tuple[Callable[[Settings], None], str]] = {
@@ -60,6 +65,7 @@ WRONG: dict[str, tuple[Callable[[Settings], None], str]] = {
     "a link to another lab's": (link_to_another_labs, "no identity is noted"),
     "a link to nowhere": (link_to_nowhere, "is not there"),
     "a newer miglab's": (write_it_by_a_newer_miglab, "newer miglab"),
+    "from before 0.1.0": (write_it_before_the_first_release, "miglab ledger begin"),
 }
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import uvicorn
 from fastapi import FastAPI, Query, Request
 from fastapi.responses import JSONResponse
-from tests.unit.pool.http import fakes
+from tests.unit.pool.applications import fakes
 
 from miglab_api.base import Refusal
 from miglab_api.leases import (

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from docker.errors import APIError
 from requests import Response
-from tests.unit.pool.http.fakes import lease_view, slice_view
+from tests.unit.pool.applications.fakes import lease_view, slice_view
 
 from miglab_api.engine import gpu_driver_name
 from miglab_spawner.containers import gpu_handover

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from tests.unit.pool.http.fakes import ticket_view
+from tests.unit.pool.applications.fakes import ticket_view
 
 from miglab_api import wording
 from miglab_api.tickets import WaitEstimate

@@ -4,7 +4,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
-from tests.unit.pool.http.fakes import ticket_view
+from tests.unit.pool.applications.fakes import ticket_view
 
 from miglab_api.offers import CourseOffers, Offers, QuotaLeft, ShapeOffer
 from miglab_api.tickets import Headcount, TicketState, TicketView, WaitEstimate

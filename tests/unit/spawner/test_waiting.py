@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.polling import until
 from tests.refusals import because
-from tests.unit.pool.http.fakes import ticket_view
+from tests.unit.pool.applications.fakes import ticket_view
 
 from miglab_api.tickets import TicketState, TicketView
 from miglab_spawner.backends import RefusedByBackend

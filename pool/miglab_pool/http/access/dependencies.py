@@ -7,7 +7,6 @@ the right covers the resource.  A lease or ticket whose user the principal may n
 exist for them (404); if they see it and may not do this, the refusal says who may (403).
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, TypeVar
 
@@ -18,8 +17,7 @@ from miglab_api.tickets import TicketView
 from miglab_pool.http.access.auth import SignIn
 from miglab_pool.http.access.principal import Principal, Right, forbidden
 from miglab_pool.http.errors import DeniedError
-from miglab_pool.http.pool_runner import PoolRunner
-from miglab_pool.pool import Pool
+from miglab_pool.http.runner import RunnerOf
 
 LeaseOrTicket = TypeVar("LeaseOrTicket", LeaseView, TicketView)
 
@@ -30,7 +28,7 @@ async def find_principal(request: Request) -> Principal:
     principal = await sign_in.principal(request)
     if not principal.user_id:
         return principal
-    runner: PoolRunner = request.app.state.runner
+    runner: RunnerOf[object] = request.app.state.runner
     name = await runner.name_of(principal.user_id, principal.name)
     return replace(principal, name=name)
 
@@ -76,12 +74,13 @@ def needs(right: Right) -> Any:
     return Depends(Needs(right))
 
 
-async def _runner(request: Request) -> PoolRunner:  # async: FastAPI gives a plain one a thread
-    runner: PoolRunner = request.app.state.runner
-    return runner
+async def _runner(request: Request) -> Any:  # async: FastAPI gives a plain one a thread
+    return request.app.state.runner
 
 
 OPEN = Depends(Open())
+RUNNER = Depends(_runner)
+"""What runs decisions: a route annotates it with `RunnerOf` the part of the pool that it uses."""
 Viewer = Annotated[Principal, needs(Right.SEE_POOL)]
 Spawner = Annotated[Principal, needs(Right.SPAWN)]
 MaySeeNames = Annotated[Principal, needs(Right.SEE_NAMES)]
@@ -89,27 +88,6 @@ MayRelease = Annotated[Principal, needs(Right.RELEASE)]
 MayExtend = Annotated[Principal, needs(Right.EXTEND)]
 MayReserve = Annotated[Principal, needs(Right.RESERVE)]
 MayMessage = Annotated[Principal, needs(Right.MESSAGE)]
-Runner = Annotated[PoolRunner, Depends(_runner)]
-
-
-def ticket_for(pool: Pool, principal: Principal, number: int, right: Right) -> TicketView:
-    """Return a ticket, if the principal has the right over it.
-
-    Raises:
-        Refused: there is no such ticket.
-        DeniedError: 404 or 403.
-    """
-    return check_allowed(pool.tickets.find(number), "ticket", principal, right)
-
-
-def lease_for(pool: Pool, principal: Principal, number: int, right: Right) -> LeaseView:
-    """Return a lease, if the principal has the right over it.
-
-    Raises:
-        Refused: there is no such lease.
-        DeniedError: 404 or 403.
-    """
-    return check_allowed(pool.leases.find(number), "lease", principal, right)
 
 
 def check_allowed(
@@ -124,19 +102,3 @@ def check_allowed(
         raise DeniedError(404, f"unknown-{kind}", f"There is no {kind} {resource.id}.")
     principal.require(right, resource.course, resource.user)
     return resource
-
-
-async def decide_on_ticket(
-    runner: PoolRunner,
-    principal: Principal,
-    number: int,
-    right: Right,
-    act: Callable[[Pool], TicketView],
-) -> TicketView:
-    """Decide on a ticket, if the principal has the right over it; raises as `ticket_for`."""
-
-    def decision(pool: Pool) -> TicketView:
-        ticket_for(pool, principal, number, right)
-        return act(pool)
-
-    return await runner.decide(decision)

@@ -1,1 +1,1 @@
-"""The service's pages; `frame` is what they share."""
+"""What pages share: their frame, and the actions that they offer, with their forms."""

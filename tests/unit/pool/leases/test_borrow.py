@@ -10,7 +10,7 @@ from tests.unit.pool.conftest import SETTINGS, World
 from miglab_api.leases import LeaseState, WarningKind
 from miglab_api.offers import BORROW
 from miglab_api.tickets import Purpose, TicketState, borrower_of
-from miglab_pool.leases.rules import BORROW_OFFER_S
+from miglab_pool.queue.quotas import BORROW_OFFER_S
 from miglab_pool.reclaim.activity import Reading
 from miglab_pool.reclaim.policy import Decision, HardEnd, LeaseFacts, decide
 from miglab_pool.refused import Refused

@@ -7,21 +7,29 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import insert
 from sqlalchemy.dialects.sqlite import dialect
 from sqlalchemy.schema import CreateIndex, CreateTable
-from tests import old_ledgers
 from tests.unit.pool.conftest import World
 
 from miglab_api.tickets import TicketState
 from miglab_pool.ledger import tables
-from miglab_pool.ledger.ledger import EXIT_STATUS, Ledger, LedgerMismatch
+from miglab_pool.ledger.ledger import EXIT_STATUS, Ledger, LedgerMismatch, State
 from miglab_pool.ledger.own_file import check_own
-from miglab_pool.ledger.rows import ROWS, LeaseRow, SliceRow, TicketRow
+from miglab_pool.ledger.rows import (
+    GpuRow,
+    LeaseRow,
+    MessageRow,
+    PauseKind,
+    ReservationRow,
+    SliceRow,
+    TicketRow,
+)
 from miglab_pool.ledger.tables import (
     VERSION,
     LedgerBusy,
@@ -52,8 +60,8 @@ def ledger(path: Path) -> Iterator[Ledger]:
     new_ledger.close()
 
 
-SCHEMA = {"0019": "e3920ab09273712b"}
-"""The digest of today's tables, by their version."""
+SCHEMA = {1: "b21d9f947cf3ee02"}
+"""The digest of today's tables, by their version; that of 0.1.0 is 1."""
 
 
 def test_a_change_of_the_tables_is_a_new_version() -> None:
@@ -141,12 +149,23 @@ def sql(path: Path, *statements: str) -> None:
             connection.execute(statement)
 
 
-def of_version(number: str) -> Callable[[Path], None]:
+def of_version(number: int) -> Callable[[Path], None]:
     def make_old_ledger(path: Path) -> None:
         Ledger(path).close()
-        sql(path, f"UPDATE alembic_version SET version_num = '{number}'")
+        sql(path, f"UPDATE schema_version SET version = {number}")
 
     return make_old_ledger
+
+
+def from_before_the_release(path: Path) -> None:
+    """Test beds have such ledgers: today's tables or fewer, and Alembic's for the version."""
+    Ledger(path).close()
+    sql(
+        path,
+        "DROP TABLE schema_version",
+        "CREATE TABLE alembic_version (version_num VARCHAR(32) PRIMARY KEY)",
+        "INSERT INTO alembic_version VALUES ('0018')",
+    )
 
 
 @pytest.mark.parametrize(
@@ -161,8 +180,8 @@ def of_version(number: str) -> Callable[[Path], None]:
             LedgerEmpty,
             "miglab ledger begin",
         ),
-        (of_version("0011"), LedgerTooOld, "Start commit 3500e72"),
-        (of_version("9999"), LedgerTooNew, "9999"),
+        (from_before_the_release, LedgerTooOld, "before 0.1.0.*miglab ledger begin"),
+        (of_version(9999), LedgerTooNew, "9999"),
     ],
     ids=[
         "no database",
@@ -170,7 +189,7 @@ def of_version(number: str) -> Callable[[Path], None]:
         "another program's",
         "0 bytes",
         "no tables",
-        "before 3500e72",
+        "from before the first release",
         "a newer miglab's",
     ],
 )
@@ -186,84 +205,101 @@ def test_what_is_not_opened(
 
 
 @pytest.fixture
-def older(path: Path) -> dict[str, list[dict[str, Any]]]:
-    """A ledger of 3500e72 lies there; this is what is in it."""
-    old_ledgers.write(old_ledgers.LEDGER, path)
-    rows = contents(path)
-    assert rows.keys() - {"alembic_version", "layouts"} <= tables.metadata.tables.keys()
-    assert all(rows.values()), "the ledger of before has a row in every table"
-    return rows
+def older(path: Path) -> State:
+    """A ledger with a row in every table lies there, cut back to what an older miglab had.
+
+    Returns:
+        What was live in it before.
+    """
+    state = fill(path)
+    cut_back(path)
+    assert all(contents(path).values()), "there is a row in every table"
+    return state
+
+
+def fill(path: Path) -> State:
+    """Write a row of every table; return what is live."""
+    ledger = Ledger(path)
+    with ledger.write(1.0, durable=True) as tx:
+        tx.put(GpuRow("GPU-0", 0, "A100", 40960, 8, 98, True, "ok", layout="practical"))
+        tx.put(SliceRow(1, "GPU-0", 1, "1g.5gb", 0, 1, 14, 4864, "leased", lease=1))
+        tx.put(replace(ticket(1), state="taken", lease=1, since=1.0, wasted=1, wasted_at=1.0))
+        tx.put(ticket(2, "bob"))
+        tx.put(LeaseRow(1, 1, 1, "ada", "", "vision", "1g.5gb", "running", 1.0, slices=(1,)))
+        tx.put(RESERVATION)
+        tx.put(MessageRow(1, 1.0, "person:ines", None, None, None, "Back up your work", 9e9))
+        tx.add(insert(tables.activity), [{"lease": 1, "day": 1, **ACTIVITY}])
+        tx.add(insert(tables.people), [{"id": "hub-1", "called": "ada"}])
+        tx.add(insert(tables.progress), [PROGRESS])
+        tx.pause("Repairs.", "person:ines", PauseKind.STAFF)
+    ledger.keep_engine(2.0, "ENGINE:1")
+    ledger.close()
+    return ledger.state
+
+
+RESERVATION = ReservationRow(
+    1, "vision", "1g.5gb", 2, 1, "2026-11-02", "", "10:00", "12:00", "Europe/Berlin", 600.0,
+    "person:ines", 1.0, "planned",
+)  # fmt: skip
+ACTIVITY = {"active_s": 3.0, "idle_s": 2.0, "unknown_s": 1.0}
+PROGRESS = {"user": "ada", "course": "v", "experiment": "T-1", "stage": "claimed", "minute": 1}
+
+
+def cut_back(path: Path) -> None:
+    """Take a column, a table and an index away, and give one table a column of before."""
+    sql(
+        path,
+        "ALTER TABLE tickets DROP COLUMN since",
+        "ALTER TABLE tickets ADD COLUMN mood TEXT NOT NULL DEFAULT 'good'",
+        "DROP TABLE progress",
+        "DROP INDEX transitions_actions",
+        f"UPDATE schema_version SET version = {VERSION - 1}",
+    )
 
 
 def contents(path: Path) -> dict[str, list[dict[str, Any]]]:
     """Every row of every table, by its columns."""
     with closing(sqlite3.connect(path)) as connection:
         connection.row_factory = sqlite3.Row
-        names = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
         return {
             name: [dict(row) for row in connection.execute(f"SELECT * FROM {name} ORDER BY 1, 2")]
-            for (name,) in names
-            if name != "alembic_version"
+            for (name,) in connection.execute(tables.TABLE_NAMES).fetchall()
+            if name != "schema_version"
         }
 
 
-def test_nothing_is_lost_by_an_upgrade(path: Path, older: dict[str, list[dict[str, Any]]]) -> None:
-    """Every row is there afterwards, to the letter, and what is new has its row's default.
+def test_an_upgrade_keeps_every_row(path: Path, older: State) -> None:
+    """It has the tables and indices of a ledger that begins today, and every row to the letter.
 
-    An end that a lease had is no guarantee, and goes: the pool guarantees the lease anew.
-    As it was it lies beside the new one, which has the tables and indices of one begun today.
+    What is new has its row's default, what no row has any more is gone, and beside it lies the
+    ledger as it was.
     """
+    before = contents(path)
     for _ in range(2):  # it is brought up to date once
         Ledger(path).close()
         (copy,) = path.parent.glob("ledger.before-*")
-    assert copy.suffix == f".before-{VERSION}-{old_ledgers.VERSION}"
-    assert contents(copy) == older
+    assert copy.suffix == f".before-{VERSION}-{VERSION - 1}"
+    assert contents(copy) == before
     Ledger(path.with_name("new.sqlite")).close()
     assert schema_of(path) == schema_of(path.with_name("new.sqlite"))
-    now = contents(path)
-    del older["layouts"]  # GPUs have them, as the next test shows
-    assert now.keys() - {"progress", "people"} == older.keys()
-    for table, rows in older.items():
-        assert len(rows) == len(now[table])
-        for row, row_now in zip(rows, now[table], strict=True):
-            assert row.items() - {("ends_at", row.get("ends_at"))} <= row_now.items()
-            new = tables.metadata.tables[table].c.keys() - row.keys() - {"layout", "partition"}
-            assert {name: row_now[name] for name in new} == {
-                name: default_of(table, name) for name in new
-            }
+    for row in before["tickets"]:
+        del row["mood"]
+        row["since"] = None
+    assert contents(path) == before | {"progress": []}
 
 
-def default_of(table: str, column: str) -> object:
-    """Of the row that the table is made of."""
-    (row,) = (row for row in ROWS if f"{row.kind}s" == table)
-    return next(field.default for field in fields(row) if field.name == column)
-
-
-def test_an_upgraded_ledger_is_understood(path: Path, older: object) -> None:
-    """What matters of it is in memory, and it goes on where it was."""
+def test_an_upgraded_ledger_goes_on_where_it_was(path: Path, older: State) -> None:
+    """What was live is in memory, with a default for what is new; no number comes again."""
+    tickets = {number: replace(row, since=None) for number, row in older.tickets.items()}
     ledger = Ledger(path)
     state = ledger.state
-    gpus = {row.uuid: (row.draining, row.layout, row.partition) for row in state.gpus.values()}
-    assert gpus == {
-        "GPU-0": ("", "practical", "1g.5gb,3g.20gb"),
-        "GPU-1": ("a fan is loud", "", ""),
-    }
-    slices = {number: (row.remake, row.lost) for number, row in state.slices.items()}
-    assert (slices.keys(), slices[2][0], slices[3][1]) == ({2, 3}, 1, 1)
-    tickets = {row.id: row.state for row in state.tickets.values()}
-    assert tickets == {3: "taken", 4: "offered", 5: "waiting", 6: "waiting"}
-    assert (state.leases.keys(), state.leases[2].slices) == ({2}, (3,))
-    assert state.leases[2].warn_reason == "Unused for an hour."
-    ended_lease = ledger.find(LeaseRow, 1)
-    assert (ended_lease.user, ended_lease.slices, ended_lease.ended_at) == (
-        "ada",
-        (1,),
-        1746803600.0,
-    )
-    assert (*state.reservations, *state.messages) == (1, 1)
-    assert (state.paused, state.pause_kind) == ("Repairs.", "staff")
-    assert (ledger.identity, ledger.engine) == ("c49045d5244f4ee29e00f3a73c491c7f", "ENGINE:1")
-    assert [ledger.new_id(kind) for kind in ("slice", "ticket", "lease")] == [4, 7, 3]
+    assert (state.tickets, state.leases, state.slices) == (tickets, older.leases, older.slices)
+    assert (state.gpus, state.messages) == (older.gpus, older.messages)
+    assert (state.reservations, state.wasted) == (older.reservations, older.wasted)
+    assert (state.paused, state.pause_kind, ledger.engine) == ("Repairs.", "staff", "ENGINE:1")
+    assert [ledger.new_id(kind) for kind in ("slice", "ticket", "lease")] == [2, 3, 2]
+    with ledger.write(3.0, durable=True) as tx:
+        tx.put(replace(tickets[2], since=3.0))
     ledger.close()
 
 
@@ -271,7 +307,7 @@ def schema_of(path: Path) -> dict[str, Any]:
     """The columns and indices of every table."""
     schema: dict[str, Any] = {}
     with closing(sqlite3.connect(path)) as connection:
-        for (table,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'"):
+        for (table,) in connection.execute(tables.TABLE_NAMES):
             columns = connection.execute(f"PRAGMA table_info({table})").fetchall()
             indices = connection.execute(f"PRAGMA index_list({table})").fetchall()
             keys = connection.execute(f"PRAGMA foreign_key_list({table})").fetchall()
@@ -287,27 +323,17 @@ def schema_of(path: Path) -> dict[str, Any]:
 
 
 def test_an_upgrade_that_is_interrupted(
-    path: Path, older: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    path: Path, older: State, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing of it is in the file, and the next start does all of it."""
+    before = contents(path)
     with monkeypatch.context() as broken:
         broken.setattr(tables, "uuid4", None)  # what comes after the columns
         with pytest.raises(TypeError):
             Ledger(path)
-    assert contents(path) == older
+    assert contents(path) == before
     Ledger(path).close()
     assert "since" in contents(path)["tickets"][0]
-
-
-def test_a_column_that_no_row_has_any_more(path: Path) -> None:
-    """It goes, since nothing would be written to it; the copy beside the ledger has it."""
-    of_version(old_ledgers.VERSION)(path)
-    sql(path, "ALTER TABLE tickets ADD COLUMN mood TEXT NOT NULL DEFAULT 'good'")
-    ledger = Ledger(path)
-    with ledger.write(1.0, durable=True) as tx:
-        tx.put(ticket(1))
-    ledger.close()
-    assert "mood" not in contents(path)["tickets"][0]
 
 
 def test_locked_by_another_program(path: Path) -> None:

@@ -16,7 +16,8 @@ from miglab_api.tickets import TicketView, WaitEstimate
 from miglab_pool.gpu.geometry import Placed
 from miglab_pool.queue import gather
 from miglab_pool.queue.estimate import Holding, RecentHistory, SimulationInput, estimate_waits
-from miglab_pool.queue.rules import FairShareUsage, WaitingTicket, queue_order
+from miglab_pool.queue.rules import WaitingTicket, queue_order
+from miglab_pool.state.fair_share import FairShareUsage
 from miglab_pool.state.placement import GpuOccupancy
 
 from .test_queue import gpu, next_grant, slice_at

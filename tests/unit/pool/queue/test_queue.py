@@ -17,20 +17,22 @@ from miglab_pool.gpu.simulated.geometry import model_geometry
 from miglab_pool.queue import order as queue
 from miglab_pool.queue.order import any_fits, choose_hold, first_that_fits
 from miglab_pool.queue.rules import (
-    ALL_EQUAL,
-    DAY_S,
     GRAIN_H,
+    Grant,
+    WaitingTicket,
+    queue_order,
+)
+from miglab_pool.schedule import DAY_S
+from miglab_pool.settings import Course
+from miglab_pool.state.fair_share import (
+    ALL_EQUAL,
     HOUR_S,
     FairShareUsage,
-    Grant,
     LeaseUse,
     UsageTotals,
-    WaitingTicket,
     decayed_slice_hours,
-    queue_order,
     shifted_to_end_by,
 )
-from miglab_pool.settings import Course
 from miglab_pool.state.placement import GpuOccupancy
 from miglab_pool.state.store import Uses
 

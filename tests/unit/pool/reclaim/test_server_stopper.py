@@ -6,7 +6,7 @@ from email.utils import format_datetime
 
 import httpx
 import pytest
-from tests.unit.pool.http.fakes import lease_view
+from tests.unit.pool.applications.fakes import lease_view
 
 from miglab_api.leases import LeaseState, LeaseView
 from miglab_pool.reclaim.server_stopper import UNKNOWN_S, ServerEnder

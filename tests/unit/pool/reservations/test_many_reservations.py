@@ -18,9 +18,9 @@ from miglab_pool.ledger.rows import ReservationRow
 from miglab_pool.refused import Refused
 from miglab_pool.reservations.certainty import reservable_by_hour, week_outlooks
 from miglab_pool.reservations.feasible import broken_promises
-from miglab_pool.reservations.rules import phase, schedule_of
+from miglab_pool.reservations.rules import phase
 from miglab_pool.schedule import occurrences
-from miglab_pool.state.reservation_times import ReservationTimes
+from miglab_pool.state.reservation_times import ReservationTimes, schedule_of
 
 MONDAY = dt.datetime(2026, 3, 2, 8, tzinfo=dt.UTC).timestamp()
 HOUR_S, DAY_S = 3600.0, 86400.0

@@ -10,8 +10,8 @@ from pydantic import ValidationError
 from sqlalchemy.dialects import sqlite
 from tests.pool_settings import changed
 from tests.refusals import because
+from tests.unit.pool.applications.fakes import entry
 from tests.unit.pool.conftest import SETTINGS, World
-from tests.unit.pool.http.fakes import entry
 
 from miglab_api.staff import MINUTES_MAX, TEXT_MAX, MessageRequest, display_name
 from miglab_api.tickets import borrower_of

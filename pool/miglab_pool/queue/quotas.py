@@ -11,8 +11,8 @@ from typing import Literal, NamedTuple
 
 from miglab_api.wording import duration
 from miglab_pool.ledger.rows import LeaseRow, TicketRow
-from miglab_pool.queue.rules import HOUR_S, WEEK_S, LeaseUse
 from miglab_pool.settings import PoolSettings, Quota
+from miglab_pool.state.fair_share import HOUR_S, WEEK_S, LeaseUse
 
 LEAST_S = 600.0  # slice-hours that do not last so long count as used up
 _STEPS = 30  # halvings of a week: exact to less than a millisecond

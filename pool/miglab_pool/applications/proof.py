@@ -3,7 +3,8 @@
 from fastapi import APIRouter
 
 from miglab_api.gpus import PoolSnapshot, ProofLoan
-from miglab_pool.http.access.dependencies import Runner, Spawner
+from miglab_pool.applications.pool_runner import Runner
+from miglab_pool.http.access.dependencies import Spawner
 from miglab_pool.http.errors import REFUSED
 
 router = APIRouter(prefix="/api", responses=REFUSED)

@@ -12,17 +12,17 @@ from tests.polling import until
 from tests.unit.pool.conftest import World
 
 from miglab_api.scopes import STAFF_SCOPE
-from miglab_pool.http.access.auth import PendingSignIns, SignIn, principal_from
-from miglab_pool.http.access.principal import SPAWNER
-from miglab_pool.http.management_app import (
+from miglab_pool.applications import pool_page
+from miglab_pool.applications.management_app import (
     MOST_STREAMS_OF_ONE,
     SnapshotJson,
     events,
     management_app,
 )
-from miglab_pool.http.pages import pool_page
-from miglab_pool.http.pages.pool_page import stream_changes
-from miglab_pool.http.pool_runner import Notifier, PoolRunner
+from miglab_pool.applications.pool_page import stream_changes
+from miglab_pool.applications.pool_runner import Notifier, PoolRunner
+from miglab_pool.http.access.auth import PendingSignIns, SignIn, principal_from
+from miglab_pool.http.access.principal import SPAWNER
 from miglab_pool.leases import routes as ticket_routes
 from miglab_pool.pool import Pool
 from miglab_pool.worker.reconcile import probe_missing_holders
@@ -140,7 +140,7 @@ async def test_a_lost_role_hides_the_names(
     runner: PoolRunner, app: FastAPI, tokens: FakeTokens, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rights are asked again while nothing happens: names vanish, a sign-out ends the stream."""
-    monkeypatch.setattr("miglab_pool.http.management_app.LONGEST_POLL_S", 0.001)
+    monkeypatch.setattr("miglab_pool.applications.management_app.LONGEST_POLL_S", 0.001)
     monkeypatch.setitem(OWNERS, "token", person("ina", STAFF_SCOPE))
     async with asyncio.timeout(60):
         stream = events(principal_from(OWNERS["token"], BOOK), runner, from_("token", app))

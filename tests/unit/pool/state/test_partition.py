@@ -11,7 +11,7 @@ from tests.maximal_layouts import maximal_layouts
 
 from miglab_pool.gpu.geometry import Geometry, Placed
 from miglab_pool.gpu.simulated.geometry import model_geometry
-from miglab_pool.layouts.rules import (
+from miglab_pool.state.partition import (
     Change,
     LayoutRole,
     PartitionError,

@@ -12,12 +12,12 @@ from miglab_api.gpus import GpuView, PoolSnapshot, SliceView
 from miglab_api.leases import LeaseView
 from miglab_api.tickets import TicketView
 from miglab_api.wording import duration, estimated_wait, guarantee_in_words, server_in_words
-from miglab_pool.http.access.dependencies import Runner, Viewer
+from miglab_pool.applications.pool_runner import PoolRunner, Runner
+from miglab_pool.http.access.dependencies import Viewer
 from miglab_pool.http.access.principal import Principal, Right, visible_snapshot
 from miglab_pool.http.errors import DeniedError
 from miglab_pool.http.pages import buttons
 from miglab_pool.http.pages.frame import iso_text, memory_amount, render_part
-from miglab_pool.http.pool_runner import PoolRunner
 
 Facts = list[tuple[str, str]]
 

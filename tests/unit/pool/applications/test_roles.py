@@ -12,9 +12,9 @@ from tests.unit.pool.conftest import World
 
 from miglab_api.reservations import ReservationRequest
 from miglab_api.staff import TEXT_MAX, MessageRequest
+from miglab_pool.applications.pool_runner import PoolRunner
 from miglab_pool.gpu.simulated.machine import Break
 from miglab_pool.http.errors import LONGEST_BODY
-from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.pool import Pool
 
 from .conftest import as_, enqueue, foreign_slice, free_slice, visiting

@@ -11,11 +11,11 @@ from tests.unit.pool.conftest import SETTINGS, SHAPES, Keep, World
 
 from miglab_api.gpus import SliceState
 from miglab_api.tickets import TicketView
+from miglab_pool.applications.management_app import management_app
+from miglab_pool.applications.metrics import Metrics
+from miglab_pool.applications.pool_runner import PoolRunner
+from miglab_pool.applications.student_app import student_app
 from miglab_pool.http.access.auth import SignIn
-from miglab_pool.http.management_app import management_app
-from miglab_pool.http.metrics import Metrics
-from miglab_pool.http.pool_runner import PoolRunner
-from miglab_pool.http.student_app import student_app
 from miglab_pool.pool import Pool
 from miglab_pool.reclaim.activity import SignalBoard
 from miglab_pool.settings import Course

@@ -9,8 +9,8 @@ from tests.unit.pool.conftest import World
 
 from miglab_api.leases import WarningKind
 from miglab_api.staff import MessageRequest
+from miglab_pool.applications.student_app import WRITES_BURST, TokenBuckets
 from miglab_pool.http.errors import DeniedError
-from miglab_pool.http.student_app import WRITES_BURST, TokenBuckets
 from miglab_pool.reclaim.activity import SignalBoard
 
 from .conftest import as_

@@ -10,7 +10,7 @@ from tests.unit.pool.conftest import World
 
 from miglab_api.staff import MessageRequest
 from miglab_api.usage import BOM
-from miglab_pool.http.pool_runner import PoolRunner
+from miglab_pool.applications.pool_runner import PoolRunner
 
 from .conftest import actions_taken, as_, enqueue, foreign_slice, free_slice
 from .test_layout import of_course

@@ -23,10 +23,7 @@ from miglab_api.gpus import PoolSnapshot
 from miglab_api.leases import LeaseView
 from miglab_api.tickets import TicketState, TicketView
 from miglab_api.wording import estimated_wait, queue_position
-from miglab_pool.http.access.dependencies import Runner, Viewer, refresh_principal
-from miglab_pool.http.access.principal import Principal, Right, visible_snapshot
-from miglab_pool.http.pages.frame import render, render_part, wait_short
-from miglab_pool.http.pages.gpu_drawing import (
+from miglab_pool.applications.gpu_drawing import (
     MARK_WORDS,
     LeaseActivity,
     count_idle_holders,
@@ -35,7 +32,10 @@ from miglab_pool.http.pages.gpu_drawing import (
     headline_figures,
     reserved_slots_on,
 )
-from miglab_pool.http.pool_runner import PoolRunner
+from miglab_pool.applications.pool_runner import PoolRunner, Runner
+from miglab_pool.http.access.dependencies import Viewer, refresh_principal
+from miglab_pool.http.access.principal import Principal, Right, visible_snapshot
+from miglab_pool.http.pages.frame import render, render_part, wait_short
 from miglab_pool.pool import Pool
 from miglab_pool.reclaim.activity import IDLE
 

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from functools import cache, partial
 from types import MappingProxyType
-from typing import Annotated
+from typing import Annotated, Protocol
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
 from fastapi.responses import HTMLResponse, PlainTextResponse
@@ -19,12 +19,12 @@ from fastapi.staticfiles import StaticFiles
 from miglab_api.base import USER_MAX
 from miglab_api.gpus import PoolSnapshot
 from miglab_api.offers import Offers
-from miglab_pool.http import health as health_page
-from miglab_pool.http import proof
+from miglab_pool.applications import details_page, pool_page, proof
+from miglab_pool.applications import health as health_page
+from miglab_pool.applications.pool_runner import PoolRunner, Runner
 from miglab_pool.http.access.auth import SignIn
 from miglab_pool.http.access.dependencies import (
     OPEN,
-    Runner,
     Viewer,
     find_principal,
     needs,
@@ -34,7 +34,6 @@ from miglab_pool.http.access.hub_address import BelowBaseUrl
 from miglab_pool.http.access.hub_tokens import Members, unknown_members
 from miglab_pool.http.access.principal import Principal, Right, visible_snapshot
 from miglab_pool.http.errors import REFUSED, DeniedError, install_refusals
-from miglab_pool.http.pages import details_page, pool_page
 from miglab_pool.http.pages.frame import (
     PLACES,
     SERVICE,
@@ -43,15 +42,20 @@ from miglab_pool.http.pages.frame import (
     no_such_page,
     steps_css,
 )
-from miglab_pool.http.pool_runner import LONGEST_POLL_S, PoolRunner
+from miglab_pool.http.runner import LONGEST_POLL_S, RunnerOf
 from miglab_pool.layouts import page as layouts_page
+from miglab_pool.layouts.page import LayoutsPool
 from miglab_pool.leases import routes as lease_routes
 from miglab_pool.reclaim.round import Explanation
 from miglab_pool.reservations import page as reservations_page
+from miglab_pool.reservations.page import ReservationsPool
 from miglab_pool.roster import page as class_page
+from miglab_pool.roster.page import ClassPool, ClassRunner
 from miglab_pool.staff import log_page
 from miglab_pool.staff import routes as staff_routes
+from miglab_pool.staff.routes import StaffPool
 from miglab_pool.usage import page as usage_page
+from miglab_pool.usage.page import UsagePool
 
 MOST_STREAMS_OF_ONE = 16  # of one principal: tabs and `miglab pool watch`
 
@@ -244,6 +248,14 @@ ROUTERS = (
     class_page.router,
     health_page.router,
 )
+
+
+class RoutesPool(ClassPool, LayoutsPool, ReservationsPool, StaffPool, UsagePool, Protocol):
+    """What the routes of all subjects use of the pool."""
+
+
+_SERVES: tuple[type[RunnerOf[RoutesPool]], type[ClassRunner]] = (PoolRunner, PoolRunner)
+"""Here the type checker sees that the pool and its runner have what the routes use."""
 
 
 def page_router() -> APIRouter:

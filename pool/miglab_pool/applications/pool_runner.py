@@ -16,12 +16,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
-from typing import Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 from miglab_api.gpus import PoolSnapshot
 from miglab_api.tickets import Headcount, TicketView
 from miglab_pool import settings
-from miglab_pool.http.metrics import Metrics
+from miglab_pool.applications.metrics import Metrics
+from miglab_pool.http.access.dependencies import RUNNER
+from miglab_pool.http.runner import Notifier
 from miglab_pool.pool import Pool
 from miglab_pool.reclaim.round import Reclaimer
 from miglab_pool.worker.disks import DiskUse
@@ -38,7 +40,6 @@ ESTIMATE_REST = 10  # times the time of an estimate, so that it costs at most a 
 GPU_JOBS = frozenset(JobKind) - HOLDER_JOBS
 THREADS = ("holders", "disks", "estimates", "report", "look", "decide")
 """Each kind of work has a thread of its own, on which it is done one after another."""
-LONGEST_POLL_S = 30.0  # a request that waits for a change is answered by then
 
 
 @dataclass(frozen=True, slots=True)
@@ -418,52 +419,5 @@ def _turn(pool: Pool) -> int:
     return pool.version
 
 
-class Notifier:
-    """A version number that can be waited on, from one event loop.
-
-    Attributes:
-        version: the newest version that was announced.
-        waiting: how many tasks wait now.
-        closed: True once the service stops; every wait then ends at once.
-    """
-
-    def __init__(self, version: int = 0) -> None:
-        self.version = version
-        self.waiting = 0
-        self.closed = False
-        self._changed = asyncio.Event()
-
-    def wake(self, version: int) -> None:
-        """Announce a version; waiters wake only if it is another one."""
-        if version != self.version:
-            self.version = version
-            self._ring()
-
-    def close(self) -> None:
-        """End every wait, now and later."""
-        self.closed = True
-        self._ring()
-
-    async def beyond(self, seen_version: int, timeout_s: float) -> int:
-        """Wait until the version is not ``seen_version``, for ``timeout_s`` seconds at most.
-
-        Returns:
-            The version now; still ``seen_version`` if the time passed or the service stops.
-        """
-        if self.version == seen_version and not self.closed and timeout_s > 0:
-            await self._rest(timeout_s)
-        return self.version
-
-    async def _rest(self, timeout_s: float) -> None:
-        self.waiting += 1
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._changed.wait()
-        except TimeoutError:
-            pass
-        finally:
-            self.waiting -= 1
-
-    def _ring(self) -> None:
-        event, self._changed = self._changed, asyncio.Event()
-        event.set()
+Runner = Annotated[PoolRunner, RUNNER]
+"""The runner, for the routes of the applications themselves."""

@@ -18,12 +18,12 @@ from fastapi import APIRouter, Request
 from miglab_api.base import WireModel
 from miglab_api.gpus import GpuView, PoolSnapshot, SliceState, SliceView
 from miglab_api.staff import AuditEntry
+from miglab_pool.applications.pool_runner import PoolRunner, Runner
 from miglab_pool.gpu.readings import Health
-from miglab_pool.http.access.dependencies import OPEN, Runner
+from miglab_pool.http.access.dependencies import OPEN
 from miglab_pool.http.access.principal import Principal
 from miglab_pool.http.errors import REFUSED
 from miglab_pool.http.pages.frame import render, short_duration
-from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.ledger.rows import GPU_LOST, GPU_OK, GPU_UNFIT, GPU_UNKNOWN
 from miglab_pool.worker.health_findings import (
     HOT_C,

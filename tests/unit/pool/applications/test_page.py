@@ -10,16 +10,16 @@ from tests.unit.pool.conftest import World
 
 from miglab_api.tickets import WaitEstimate
 from miglab_api.wording import duration
-from miglab_pool.http.access.principal import PrincipalKind
-from miglab_pool.http.pages.frame import short_duration, wait_short
-from miglab_pool.http.pages.gpu_drawing import LeaseActivity
-from miglab_pool.http.pages.pool_page import (
+from miglab_pool.applications.gpu_drawing import LeaseActivity
+from miglab_pool.applications.pool_page import (
     REDRAW_S,
     PagePart,
     PartsCache,
     draw_parts,
     parts_caches,
 )
+from miglab_pool.http.access.principal import PrincipalKind
+from miglab_pool.http.pages.frame import short_duration, wait_short
 
 from .conftest import as_, enqueue, free_slice
 from .fakes import ALICE, snapshot, ticket_view

@@ -8,9 +8,9 @@ from fastapi import FastAPI
 from prometheus_client.parser import text_string_to_metric_families
 from tests.unit.pool.conftest import World
 
+from miglab_pool.applications.management_app import management_app
+from miglab_pool.applications.pool_runner import PoolRunner
 from miglab_pool.http.access.auth import SignIn
-from miglab_pool.http.management_app import management_app
-from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.worker import disks
 from miglab_pool.worker.disks import DiskUse
 

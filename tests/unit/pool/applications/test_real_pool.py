@@ -13,11 +13,11 @@ from tests.unit.pool.reclaim.test_round import ReclaimWorld
 from miglab_api.leases import LeaseView
 from miglab_api.tickets import borrower_of
 from miglab_hub.service.__main__ import release_due_leases
+from miglab_pool.applications.management_app import management_app
+from miglab_pool.applications.metrics import Metrics
+from miglab_pool.applications.pool_runner import PoolRunner, Times
+from miglab_pool.applications.student_app import student_app
 from miglab_pool.http.access.auth import SignIn
-from miglab_pool.http.management_app import management_app
-from miglab_pool.http.metrics import Metrics
-from miglab_pool.http.pool_runner import PoolRunner, Times
-from miglab_pool.http.student_app import student_app
 from miglab_pool.pool import Pool
 from miglab_pool.settings import Course, Reclaim
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from tests.polling import until
 
-from miglab_pool.http import pool_runner
-from miglab_pool.http.metrics import Metrics
-from miglab_pool.http.pool_runner import PoolRunner, Times
+from miglab_pool.applications import pool_runner
+from miglab_pool.applications.metrics import Metrics
+from miglab_pool.applications.pool_runner import PoolRunner, Times
 from miglab_pool.pool import Pool
 from miglab_pool.worker.jobs import Job, JobKind
 

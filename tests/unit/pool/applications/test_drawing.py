@@ -6,8 +6,7 @@ import pytest
 
 from miglab_api.gpus import GpuView, ReservedSlot, SliceState
 from miglab_api.tickets import Headcount
-from miglab_pool.http.access.principal import SPAWNER
-from miglab_pool.http.pages.gpu_drawing import (
+from miglab_pool.applications.gpu_drawing import (
     MARK_WORDS,
     BoxMark,
     LeaseActivity,
@@ -16,6 +15,7 @@ from miglab_pool.http.pages.gpu_drawing import (
     draw_last_hour,
     headline_figures,
 )
+from miglab_pool.http.access.principal import SPAWNER
 
 from .fakes import ALICE, gpu_view, slice_view
 

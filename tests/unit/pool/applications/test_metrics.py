@@ -8,10 +8,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.unit.pool.conftest import World
 
 from miglab_api.gpus import SliceState
+from miglab_pool.applications.metrics import FINDING_KINDS, GPU_STATES, Metrics
+from miglab_pool.applications.pool_runner import PoolRunner
 from miglab_pool.gpu.readings import Health, Xid
 from miglab_pool.gpu.xids import XidScope
-from miglab_pool.http.metrics import FINDING_KINDS, GPU_STATES, Metrics
-from miglab_pool.http.pool_runner import PoolRunner
 from miglab_pool.ledger import rows
 
 from .fakes import gpu_view, lease_view, slice_view, snapshot

@@ -12,6 +12,9 @@ from tests.refusals import because
 from tests.unit.pool.conftest import World
 
 from miglab_hub.service.process import RepeatFilter
+from miglab_pool.applications.management_app import management_app
+from miglab_pool.applications.pool_runner import PoolRunner
+from miglab_pool.applications.student_app import student_app
 from miglab_pool.http.access.auth import Sessions, SignIn, server_of
 from miglab_pool.http.access.hub_tokens import (
     GUESSES_IN_ALL,
@@ -21,9 +24,6 @@ from miglab_pool.http.access.hub_tokens import (
     HubTokens,
 )
 from miglab_pool.http.errors import DeniedError
-from miglab_pool.http.management_app import management_app
-from miglab_pool.http.pool_runner import PoolRunner
-from miglab_pool.http.student_app import student_app
 from miglab_pool.reclaim.activity import SignalBoard
 
 from .conftest import as_, visiting

@@ -11,12 +11,12 @@ from miglab_api.gpus import SliceState
 from miglab_api.leases import WarningKind
 from miglab_api.reservations import ReservationRequest
 from miglab_api.staff import MessageRequest
+from miglab_pool.applications.management_app import management_app
+from miglab_pool.applications.metrics import Metrics
+from miglab_pool.applications.pool_runner import PoolRunner
+from miglab_pool.applications.student_app import student_app
 from miglab_pool.gpu.readings import GpuInfo
 from miglab_pool.http.access.auth import SignIn
-from miglab_pool.http.management_app import management_app
-from miglab_pool.http.metrics import Metrics
-from miglab_pool.http.pool_runner import PoolRunner
-from miglab_pool.http.student_app import student_app
 from miglab_pool.pool import Pool
 from miglab_pool.reclaim.activity import SignalBoard
 from miglab_pool.reclaim.policy import Rules

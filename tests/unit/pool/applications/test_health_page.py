@@ -9,10 +9,7 @@ from tests.unit.pool.conftest import World
 
 from miglab_api.gpus import SliceState
 from miglab_api.staff import AuditEntry
-from miglab_pool.gpu.geometry import Geometry
-from miglab_pool.gpu.readings import GpuInfo, Health, Versions, Xid
-from miglab_pool.http.access.auth import SignIn
-from miglab_pool.http.health import (
+from miglab_pool.applications.health import (
     FINDINGS_LIVE_S,
     STALE_S,
     Doctor,
@@ -21,8 +18,11 @@ from miglab_pool.http.health import (
     leasable_gpu_findings,
     open_findings,
 )
-from miglab_pool.http.management_app import management_app
-from miglab_pool.http.pool_runner import PoolRunner
+from miglab_pool.applications.management_app import management_app
+from miglab_pool.applications.pool_runner import PoolRunner
+from miglab_pool.gpu.geometry import Geometry
+from miglab_pool.gpu.readings import GpuInfo, Health, Versions, Xid
+from miglab_pool.http.access.auth import SignIn
 from miglab_pool.state.store import Wellness
 from miglab_pool.worker.health_findings import HealthFinding, fine, gpu_findings, wrong
 from miglab_pool.worker.inspect_gpu import BY, Condition

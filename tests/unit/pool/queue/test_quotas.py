@@ -9,16 +9,17 @@ from tests.unit.pool.conftest import SETTINGS, World
 from tests.unit.pool.test_pool import refusal
 
 from miglab_api.tickets import TicketState
-from miglab_pool.leases import rules as quotas
-from miglab_pool.leases.rules import (
+from miglab_pool.queue import quotas
+from miglab_pool.queue.quotas import (
     Quotas,
     SliceClaim,
     describe_excess,
     longest_allowed_s,
     slice_hours_left_s,
 )
-from miglab_pool.queue.rules import DAY_S, HOUR_S, LeaseUse
+from miglab_pool.schedule import DAY_S
 from miglab_pool.settings import Course, Quota
+from miglab_pool.state.fair_share import HOUR_S, LeaseUse
 
 MakeWorld = Callable[..., World]
 NOW = 100 * DAY_S

@@ -8,12 +8,12 @@ import httpx
 import pytest
 from tests.unit.pool.conftest import World
 
+from miglab_pool.applications.management_app import management_app
+from miglab_pool.applications.metrics import Metrics
+from miglab_pool.applications.pool_runner import PoolRunner
+from miglab_pool.applications.student_app import student_app
 from miglab_pool.http.access.auth import SignIn
 from miglab_pool.http.access.hub_tokens import CourseMembers, HubTokens
-from miglab_pool.http.management_app import management_app
-from miglab_pool.http.metrics import Metrics
-from miglab_pool.http.pool_runner import PoolRunner
-from miglab_pool.http.student_app import student_app
 from miglab_pool.ledger import people
 from miglab_pool.reclaim.activity import Activity, SignalBoard
 from miglab_pool.settings import Course, PoolSettings
