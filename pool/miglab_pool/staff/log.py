@@ -119,7 +119,8 @@ def build_select(query: AuditQuery) -> Select[Any]:
 
 def _is_of_kind(kind: Any) -> ColumnElement[bool]:
     """Select a kind of row; SQLite is told that many are, or it would sort them all by time."""
-    return func.likely(transitions.c.kind == kind)
+    condition: ColumnElement[bool] = func.likely(transitions.c.kind == kind)
+    return condition
 
 
 def _is_older_than(entry: Any) -> ColumnElement[bool]:

@@ -252,7 +252,8 @@ def cut_back(path: Path) -> None:
         "ALTER TABLE tickets DROP COLUMN since",
         "ALTER TABLE tickets ADD COLUMN mood TEXT NOT NULL DEFAULT 'good'",
         "DROP TABLE progress",
-        "DROP INDEX transitions_actions",
+        "DROP INDEX transitions_by_hand",
+        "CREATE INDEX transitions_of_yore ON transitions (id)",
         f"UPDATE schema_version SET version = {VERSION - 1}",
     )
 
