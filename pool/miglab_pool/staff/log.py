@@ -129,7 +129,8 @@ def _is_older_than(entry: Any) -> ColumnElement[bool]:
     time_of_entry = select(other.c.at).where(other.c.id == entry).scalar_subquery()
     is_later = columns.at > func.coalesce(time_of_entry, NEVER)
     is_earlier = columns.at < func.coalesce(time_of_entry, 0.0)
-    return not_(is_later) & (is_earlier | (columns.id < entry))
+    is_older: ColumnElement[bool] = not_(is_later) & (is_earlier | (columns.id < entry))
+    return is_older
 
 
 def read_entries(ledger: Path, query: AuditQuery) -> list[AuditEntry]:
