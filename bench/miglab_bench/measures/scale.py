@@ -11,6 +11,8 @@ is no hub: the operator asks.
 import datetime as dt
 import os
 import re
+import signal
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -109,36 +111,41 @@ class ScaleLab(PoolOperator):
 
     Args:
         settings: of the lab, which is prepared.
-        crowd: what is in it.
-        gpus: how many it has.
     """
 
-    def __init__(self, settings: Settings, crowd: Crowd, gpus: int) -> None:
+    def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.http.timeout = ANSWER_S
         self._numbers = count()
-        self._crowd = crowd
         self._service = ExitStack()
         self._held = ExitStack()
-        with running_pool(settings):  # the ledger then has its GPUs
+
+    def begin(self, crowd: Crowd, gpus: int) -> None:
+        """Write the history, start the service, and fill the lab.
+
+        Args:
+            crowd: what is in it.
+            gpus: how many it has.
+        """
+        with running_pool(self.settings):  # the ledger then has its GPUs
             pass
-        write_history(settings.ledger, crowd.history, time.time())
+        write_history(self.settings.ledger, crowd.history, time.time())
         self.start()
         for number in range(gpus * SLICES_PER_GPU):
             self._held.enter_context(self.held(f"holder-{number}"))
-        self._wait_and_reserve()
+        self._wait_and_reserve(crowd)
 
-    def _wait_and_reserve(self) -> None:
+    def _wait_and_reserve(self, crowd: Crowd) -> None:
         courses = course_names(HistorySize.courses)
-        for number in range(self._crowd.waiting):
+        for number in range(crowd.waiting):
             self.join_queue(f"student-{number}", courses[number % len(courses)])
         tomorrow = dt.datetime.now(dt.UTC).date() + dt.timedelta(days=1)
-        for number in range(self._crowd.reservations):
+        for number in range(crowd.reservations):
             hour = 8 + number % 10
             self.reserve(
                 ReservationRequest(
                     course=courses[number % len(courses)], shape=SHAPE, count=3, tz="UTC",
-                    date=tomorrow + dt.timedelta(days=number * 28 // self._crowd.reservations),
+                    date=tomorrow + dt.timedelta(days=number * 28 // crowd.reservations),
                     from_time=f"{hour:02}:00", to_time=f"{hour + 1:02}:30",
                 )
             )  # fmt: skip
@@ -282,8 +289,9 @@ def both_labs(empty: Crowd, full: Crowd, gpus: int) -> Iterator[tuple[ScaleLab, 
             course_tables = "".join(COURSE.format(name=name) for name in courses)
             options = {"pool": POOL, "testing": PATIENT, "more": course_tables}
             settings = stack.enter_context(prepared_lab(gpus=gpus, **options))
-            lab = ScaleLab(settings, crowd, gpus)
+            lab = ScaleLab(settings)
             stack.callback(lab.close)
+            lab.begin(crowd, gpus)
             labs.append(lab)
         yield labs[0], labs[1]
 
@@ -300,6 +308,7 @@ def in_turns(
 
 def measure(empty: Crowd, full: Crowd, gpus: int, rounds: int) -> list[ScaleRow]:
     """Measure everything in both labs; each round measures each request once."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # leave nothing behind
     samples: dict[str, list[Seconds]] = {}
     with both_labs(empty, full, gpus) as labs:
         for round_ in range(rounds + 1):
