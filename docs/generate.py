@@ -119,13 +119,13 @@ def routes() -> str:
     lines = ["# Routes of the API", ""]
     lines += ["[The API](api.md) says how to sign in, and what a refusal looks like.", ""]
     lines += ["## Management listener", "", "| route | right | does |", "|---|---|---|"]
-    lines += [row(route, right(route)) for route in below(management_app.ROUTERS)]
+    lines += [row(route, right(route)) for route in routes_of(management_app.ROUTERS)]
     lines += ["", "## Student listener", "", "| route | does |", "|---|---|"]
-    lines += [row(route) for route in below([student_app.api])]
+    lines += [row(route) for route in routes_of([student_app.api])]
     return "\n".join(lines)
 
 
-def below(routers: Iterable[APIRouter]) -> Iterator[APIRoute]:
+def routes_of(routers: Iterable[APIRouter]) -> Iterator[APIRoute]:
     """The routes of routers."""
     for router in routers:
         yield from (route for route in router.routes if isinstance(route, APIRoute))

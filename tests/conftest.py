@@ -140,6 +140,14 @@ def page_last(report: pytest.CollectReport | pytest.TestReport) -> None:
 
 
 @pytest.fixture
+def open_umask() -> Iterator[None]:
+    """New files may be read by everybody, unless whoever makes them says otherwise."""
+    umask_before = os.umask(0)
+    yield
+    os.umask(umask_before)
+
+
+@pytest.fixture
 def log_folder(tmp_path: Path) -> Iterator[Path]:
     """The test's folder; the logs that processes write below it are shown when it fails."""
     with logs_below(tmp_path):

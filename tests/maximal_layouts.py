@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable, Iterator
 
-from miglab_pool.gpu.geometry import Geometry, Placed, occupied_mask
+from miglab_pool.gpu.geometry import Geometry, ProfilePlacement, occupied_mask
 
 
-def maximal_layouts(geometry: Geometry, names: Iterable[str]) -> Iterator[tuple[Placed, ...]]:
+def maximal_layouts(
+    geometry: Geometry, names: Iterable[str]
+) -> Iterator[tuple[ProfilePlacement, ...]]:
     """Every set of placements to which nothing can be added, each exactly once.
 
     Args:
@@ -16,7 +18,7 @@ def maximal_layouts(geometry: Geometry, names: Iterable[str]) -> Iterator[tuple[
         The layout, ordered by start.
     """
     candidates = [
-        Placed(geometry.by_name[name], placement)
+        ProfilePlacement(geometry.by_name[name], placement)
         for name in names
         for placement in geometry.by_name[name].placements
     ]
@@ -25,8 +27,8 @@ def maximal_layouts(geometry: Geometry, names: Iterable[str]) -> Iterator[tuple[
 
 
 def _extend(
-    layout: tuple[Placed, ...], first: int, candidates: list[Placed]
-) -> Iterator[tuple[Placed, ...]]:
+    layout: tuple[ProfilePlacement, ...], first: int, candidates: list[ProfilePlacement]
+) -> Iterator[tuple[ProfilePlacement, ...]]:
     for index in range(first, len(candidates)):
         if _fits(candidates[index], layout):
             yield from _extend((*layout, candidates[index]), index + 1, candidates)
@@ -34,7 +36,7 @@ def _extend(
         yield layout
 
 
-def _fits(candidate: Placed, layout: Iterable[Placed]) -> bool:
+def _fits(candidate: ProfilePlacement, layout: Iterable[ProfilePlacement]) -> bool:
     layout = list(layout)
     names = [slice_.profile.name for slice_ in (candidate, *layout)]
     if sum(name.endswith(("+me", "+me.all")) for name in names) > 1:

@@ -8,7 +8,7 @@ from pydantic import Field
 from miglab_api.base import Age, Course, User, WireModel
 from miglab_api.staff import MINUTES_MAX, TEXT_MAX
 
-EXPERIMENTS_MAX = 200
+EXPERIMENTS_MAX = 100  # of a student in a course; a server reads no more from its home
 MESSAGED_MAX = 200
 
 
@@ -31,11 +31,11 @@ class ExperimentStage(StrEnum):
 
 
 class SharedExperiment(WireModel):
-    """A student's stage in one experiment.
+    """A student's stage in one experiment, as the student's server says; nobody has checked it.
 
     Attributes:
         experiment: its key, such as ``T-1``.
-        minute: when that stage was reached, minutes since the epoch.
+        minute: when that stage was reached, minutes since the epoch; never later than its report.
     """
 
     experiment: Annotated[str, Field(pattern=r"^[\w.+-]{1,40}$")]

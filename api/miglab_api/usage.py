@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
 from miglab_api.base import WireModel
+from miglab_api.plain_text import one_line
 
 
 class GroupBy(StrEnum):
@@ -112,9 +113,10 @@ def escape_formula(text: str) -> str:
     """Put an apostrophe before text that a spreadsheet could run as a formula.
 
     The first visible sign decides, in its normal form: a spreadsheet may drop what stands before
-    it, and take ``＝`` for ``=``.  Line ends become spaces, so that a row stays a row.
+    it, and take ``＝`` for ``=``.  Line ends become spaces, so that a row stays a row, and control
+    characters question marks, so that they command no terminal.
     """
-    text = " ".join(text.splitlines()) if text else text
     signs = (sign for sign in text if unicodedata.category(sign)[0] not in "CZ")
     first = unicodedata.normalize("NFKC", next(signs, ""))[:1]
-    return f"'{text}" if first in FORMULA or text[:1] in ("\t", "'") else text
+    is_formula = first in FORMULA or text[:1] in ("\t", "'")
+    return f"'{one_line(text)}" if is_formula else one_line(text)

@@ -231,7 +231,7 @@ def lab_at_rest(settings: Settings) -> Iterator[None]:
     Raises:
         StartError: pool or hub runs.
     """
-    settings.state.mkdir(parents=True, exist_ok=True)
+    settings.make_private_folder()
     with ExitStack() as locks:
         try:
             locks.enter_context(LabLock(settings.lab_lock))

@@ -26,8 +26,8 @@ class Passwords:
 
 def make_all(settings: Settings) -> None:
     """Make every secret that is missing; those that are there stay."""
-    settings.state.mkdir(parents=True, exist_ok=True)
-    settings.state.chmod(0o700)
+    settings.make_private_folder()
+    settings.state.chmod(0o700)  # of one that was there
     settings.proxy_token.parent.mkdir(mode=0o700, exist_ok=True)
     for file in (
         settings.pool_secret,

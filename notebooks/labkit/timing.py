@@ -37,9 +37,9 @@ class HostClock:
 
     def __init__(self, torch: Any, flush: Any = None) -> None:
         ranks = ranks_of(torch)
-        self.wait: Work = torch.cuda.synchronize if torch.cuda.is_available() else _nothing
-        self.empty_cache: Work = flush.zero_ if flush is not None else _nothing
-        self.meet: Work = _nothing if ranks is None else ranks.barrier
+        self.wait: Work = torch.cuda.synchronize if torch.cuda.is_available() else _do_nothing
+        self.empty_cache: Work = flush.zero_ if flush is not None else _do_nothing
+        self.meet: Work = _do_nothing if ranks is None else ranks.barrier
         self.is_shared = ranks is not None
         self.is_cold = flush is not None
         self.flush_bytes = 0 if flush is None else flush.numel() * flush.element_size()
@@ -71,7 +71,7 @@ class EventClock(HostClock):
         return float(start.elapsed_time(end)) / 1e3
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     """What a clock does where there is nothing to do."""
 
 

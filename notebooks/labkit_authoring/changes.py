@@ -645,3 +645,84 @@ def more_for_bigger(train: Function) -> Function:
         return work if batch <= 16 else repeat(work, 8)
 
     return more
+
+
+def units_are(count: int) -> Change:
+    """The network of torch's is wrapped in so many units, whatever is asked for."""
+
+    def change(torch_step: Function) -> Function:
+        def wrapped(way: str, width: int, depth: int, _: int, *others: Any) -> Function:
+            return torch_step(way, width, depth, count, *others)  # type: ignore[no-any-return]
+
+        return wrapped
+
+    return change
+
+
+def keeps_what_is_gathered(ring: Any) -> Any:
+    """An all-gather whose results are never let go."""
+
+    class Keeping(ring):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.gathered: list[Any] = []
+
+        def all_gather(self, part: Any) -> Any:
+            self.gathered.append(super().all_gather(part))
+            return self.gathered[-1]
+
+    return Keeping
+
+
+def scatters_by_all_reduce(ring: Any) -> Any:
+    """A reduce-scatter that sends all of the sum to everybody; plain's all-reduce is as it was."""
+
+    class Reducing(ring):  # type: ignore[misc]
+        def reduce_scatter(self, tensor: Any) -> Any:
+            whole = self.all_gather(super().reduce_scatter(tensor).clone())
+            return whole.chunk(self.world)[self.rank].clone()
+
+        def all_reduce(self, tensor: Any) -> Any:
+            slot = tensor.chunk(self.world)[self.rank]
+            return self.all_gather(slot.copy_(super().reduce_scatter(tensor)))
+
+    return Reducing
+
+
+def without_scatter(ring: Any) -> Any:
+    """A reduce-scatter in which each rank keeps its own numbers."""
+
+    class Silent(ring):  # type: ignore[misc]
+        def reduce_scatter(self, tensor: Any) -> Any:
+            return tensor.chunk(self.world)[self.rank] * self.world
+
+    return Silent
+
+
+def gathers_twice(ring: Any) -> Any:
+    """An all-gather that sends everything twice."""
+
+    class Repeating(ring):  # type: ignore[misc]
+        def all_gather(self, part: Any) -> Any:
+            super().all_gather(part)
+            return super().all_gather(part)
+
+    return Repeating
+
+
+def always_one_unit(_: Function) -> Function:
+    def unit_count(_: int) -> int:
+        return 1
+
+    return unit_count
+
+
+def long_messages_wait(ring: Any) -> Any:
+    """A link on which a message's time grows with the square of its bytes."""
+
+    class Slow(ring):  # type: ignore[misc]
+        def _pass_on(self, outgoing: Any, incoming: Any = None) -> Any:
+            time.sleep(0.2 * (outgoing.nbytes / 2**19) ** 2)
+            return super()._pass_on(outgoing, incoming)
+
+    return Slow

@@ -8,7 +8,6 @@ holds: never a student's code. The notebooks that hold what was drawn run whole,
 from __future__ import annotations
 
 import random
-import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,10 +17,10 @@ from labkit.errors import EvidenceDamaged, LabError
 from labkit.evidence import evidence as store
 from labkit.evidence.evidence import Evidence, Point
 from labkit_authoring.rehearse import Rehearsal, rehearse
-from labkit_grading.submissions import Submission, read_folder
+from labkit_grading.cells import notebooks_of
+from labkit_grading.submissions import Submission, read_folder, words_of
 from labkit_grading.tables import write_table
 
-EXPERIMENT = re.compile(r"""\b(?:labkit\.experiment|Experiment)\(\s*["']([^"']+)["']""")
 Runner = Callable[[Path, Path], Rehearsal]
 
 
@@ -70,15 +69,6 @@ def draw(submissions: Sequence[Submission], count: int, luck: random.Random) -> 
     if not runs:
         raise LabError("No experiment in these zips counts as a student's own: nothing to draw.")
     return luck.sample(runs, min(count, len(runs)))
-
-
-def notebooks_of(sources: Path) -> dict[str, Path]:
-    """The notebook of each experiment, by its key."""
-    notebook_of: dict[str, Path] = {}
-    for source in sorted(sources.glob("*.py")):
-        for match in EXPERIMENT.finditer(source.read_text(encoding="utf-8")):
-            notebook_of.setdefault(match[1], source)
-    return notebook_of
 
 
 def measured_again(
@@ -164,9 +154,11 @@ def recheck_folder(
         LabError: there is nothing to draw from.
     """
     luck = random.SystemRandom() if seed is None else random.Random(seed)  # noqa: S311  a repeated draw
-    draws = draw(read_folder(folder), count, luck)
+    draws = draw(read_folder(folder, sources), count, luck)
     for drawn in draws:
-        print(f"drawn: {drawn.evidence.experiment} of {drawn.submission.file}", flush=True)
+        print(
+            f"drawn: {drawn.evidence.experiment} of {words_of(drawn.submission.file)}", flush=True
+        )
     with tempfile.TemporaryDirectory(prefix="labkit-recheck-") as temporary:
         again = measured_again(
             draws,

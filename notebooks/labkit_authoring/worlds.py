@@ -62,6 +62,7 @@ def environment(key: str, place: int) -> Mapping[str, str]:
 
 
 AUTOCAST, ALL_REDUCE = "torch:autocast", "torch.distributed:all_reduce"
+RING = "labkit.exercises.sharding:Ring"
 
 WORLDS: Mapping[str, tuple[BrokenWorld, ...]] = {
     "T-1": (
@@ -182,6 +183,20 @@ WORLDS: Mapping[str, tuple[BrokenWorld, ...]] = {
         BrokenWorld(
             "four messages cost four times one", "SimulatedNetwork", changes.blocks_a_message
         ),
+    ),
+    "SH-1": (
+        BrokenWorld("sixteen units are one", "torch_step", changes.units_are(1)),
+        BrokenWorld("one unit is sixteen", "torch_step", changes.units_are(16)),
+        BrokenWorld("gathered weights are kept", RING, changes.keeps_what_is_gathered),
+    ),
+    "SH-2": (
+        BrokenWorld("a reduce-scatter is an all-reduce", RING, changes.scatters_by_all_reduce),
+        BrokenWorld("nothing is scattered", RING, changes.without_scatter),
+        BrokenWorld("weights are gathered twice", RING, changes.gathers_twice),
+    ),
+    "SH-3": (
+        BrokenWorld("the layers are one unit", "unit_count", changes.always_one_unit),
+        BrokenWorld("long messages are held up", RING, changes.long_messages_wait),
     ),
     "MP-3": (
         BrokenWorld("an exchange takes longer than the work", "reducer", changes.slow_exchange),

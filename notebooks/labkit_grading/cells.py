@@ -17,6 +17,7 @@ import jupytext
 from labkit.errors import LabError
 from make_notebooks import build_text, marked
 
+EXPERIMENT = re.compile(r"""\b(?:labkit\.experiment|Experiment)\(\s*["']([^"']+)["']""")
 HEADING = re.compile(r"^#{1,2} +(.+)$", re.MULTILINE)
 START = "start"
 
@@ -66,6 +67,15 @@ def solution_lines(text: str) -> set[int]:
     """The numbers, in the text with solutions, of the lines that are solutions."""
     blocks = [block for _, block in marked(text) if block != "student"]
     return {number for number, block in enumerate(blocks, 1) if block == "solution"}
+
+
+def notebooks_of(sources: Path) -> dict[str, Path]:
+    """The notebook of each experiment, by its key; empty where there are no sources."""
+    notebook_of: dict[str, Path] = {}
+    for source in sorted(sources.glob("*.py")):
+        for match in EXPERIMENT.finditer(source.read_text(encoding="utf-8")):
+            notebook_of.setdefault(match[1], source)
+    return notebook_of
 
 
 def _numbered(cells: list[tuple[str, str]]) -> list[Cell]:

@@ -32,7 +32,7 @@ MOST_SHOWN = 300  # characters of a message
 
 
 @dataclass(frozen=True)
-class Marked:
+class ExerciseResult:
     """The result of one exercise: whether it is right, and the message of its check.
 
     Attributes:
@@ -187,7 +187,7 @@ def program(verdict: str, key: Key, submitted: dict[str, str]) -> Program:
     return Program(verdict, "\n".join(check), exercises, "\n".join(statements), course_names)
 
 
-def mark(notebook: str, key: Key, isolation: Isolation) -> list[Marked]:
+def mark(notebook: str, key: Key, isolation: Isolation) -> list[ExerciseResult]:
     """Run the checks of one handed-in notebook.
 
     Args:
@@ -206,7 +206,7 @@ def mark(notebook: str, key: Key, isolation: Isolation) -> list[Marked]:
     return [mark_exercise(of_verdict, key, isolation) for of_verdict in programs]
 
 
-def mark_exercise(of_verdict: Program, key: Key, isolation: Isolation) -> Marked:
+def mark_exercise(of_verdict: Program, key: Key, isolation: Isolation) -> ExerciseResult:
     """Run one check over values from a fresh process of the student's."""
     with StudentProcess(isolation) as process:
         try:
@@ -220,7 +220,7 @@ def mark_exercise(of_verdict: Program, key: Key, isolation: Isolation) -> Marked
             answer = f"error: {type(error).__name__}: {error}"
     answer = f"error: {process.fault}" if process.fault else answer
     right, message = answer.startswith(RIGHT), shortened(answer.replace("\n", " "), MOST_SHOWN)
-    return Marked(of_verdict.verdict, right, message, process.printed)
+    return ExerciseResult(of_verdict.verdict, right, message, process.printed)
 
 
 def _values(names: Iterable[str], key: Key) -> dict[str, Any]:

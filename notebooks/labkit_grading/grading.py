@@ -29,6 +29,7 @@ from labkit_grading.submissions import (
     error_text,
     read_folder,
     same_claims,
+    words_of,
 )
 from labkit_grading.tables import write_table
 
@@ -88,11 +89,11 @@ def experiment_rows(
             submission.student,
             evidence.experiment,
             readable=YES,
-            students_own=_yes(evidence.is_students),
-            predicted_before=_yes(evidence.prediction is not None),
+            students_own=_yes_or_no(evidence.is_students),
+            predicted_before=_yes_or_no(evidence.prediction is not None),
             consistent=YES,
             verdict=judged.verdict.value if judged and has_claim else ABSENT,
-            verdict_read=_yes(read) if has_claim else ABSENT,
+            verdict_read=_yes_or_no(read) if has_claim else ABSENT,
             machine_mark=int(good),
             explanation=evidence.explanation,
             look_at="; ".join([*look_at, *(f"later: {a}" for a in evidence.later_answers)]),
@@ -108,7 +109,7 @@ def judged_again(evidence: Evidence) -> Judgement | None:
     return experiment.judge(evidence) or evidence.judgement
 
 
-def _yes(value: bool) -> str:
+def _yes_or_no(value: bool) -> str:
     return YES if value else NO
 
 
@@ -165,7 +166,7 @@ def code_rows(
             submission.student,
             f"{notebook}: {marked.verdict.removesuffix(grade_code.SUFFIX)}",
             readable=YES,
-            code_exact=_yes(marked.right),
+            code_exact=_yes_or_no(marked.right),
             machine_mark=int(marked.right),
             printed=marked.printed,
             look_at="" if marked.right else marked.message,
@@ -215,26 +216,29 @@ def class_points(submissions: Sequence[Submission]) -> dict[str, Evidence]:
 
 
 def _median_run(key: str, runs: Sequence[Evidence]) -> Evidence:
-    """Medians and quartiles of the points that most runs have; without any student's words.
+    """Medians and quartiles of the points that most runs have, and the words that most have.
 
-    Its title is the experiment's key: the course's own title is the panel's to add.
+    A run counts once for each point, so no run's words become the class's by repetition.  The title
+    is the experiment's key: the course's own title is the panel's to add.
     """
     values: dict[tuple[float, str, str], list[float]] = {}
-    for point in (point for run in runs for point in run.points):
-        values.setdefault((point.x, point.label, point.series), []).append(point.value)
+    for run in runs:
+        of_run = {(point.x, point.label, point.series): point.value for point in run.points}
+        for place, value in of_run.items():
+            values.setdefault(place, []).append(value)
     points = []
     for (x, label, series), point_values in values.items():
         if 2 * len(point_values) > len(runs):
             low, middle, high = statistics.quantiles(point_values, n=4, method="inclusive")
-            points.append(Point(x, label, middle, low=low, high=high, series=series))
+            name, series_name = words_of(label), words_of(series)
+            points.append(Point(x, name, middle, low=low, high=high, series=series_name))
     origin = f"the class, median of {len(runs)}"
-    first = runs[0]
     return Evidence(
-        first.experiment,
         key,
-        first.unit,
+        key,
+        words_of(statistics.mode(run.unit for run in runs)),
         origin,
-        first.tier,
+        words_of(statistics.mode(run.tier for run in runs)),
         now_text(),
         points=tuple(points),
         headless=True,
@@ -269,13 +273,14 @@ def grade_folder(
     """
     if isolation:
         isolation.require()
-    submissions = read_folder(folder)
-    keys = grade_code.keys_of(sources or own_sources()) if isolation else {}
+    sources = sources or own_sources()
+    submissions = read_folder(folder, sources)
+    keys = grade_code.keys_of(sources) if isolation else {}
     flags, claims = flags_of(submissions, machines), same_claims(submissions)
     rows: list[MarkRow] = []
     for number, submission in enumerate(submissions, 1):
         if isolation:
-            print(f"{number} of {len(submissions)}: {submission.file}", file=sys.stderr)
+            print(f"{number} of {len(submissions)}: {words_of(submission.file)}", file=sys.stderr)
         other_zips = ", ".join(claims.get((submission.file, ""), ()))
         claim = f"{other_zips} claims the same student" if other_zips else ""
         rows += (

@@ -10,14 +10,19 @@ import json
 import re
 import zipfile
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
 from labkit.errors import LabError
 from labkit.evidence import evidence as store
 from labkit.evidence.evidence import Evidence
+from labkit.notebook.catalogue import EXPERIMENTS
+from labkit_grading.answering.wire import shortened
+from labkit_grading.cells import notebooks_of
 
+MOST_PARTS = 500  # of a zip; the course has 60 experiments and 8 notebooks
+MOST_WORDS = 120  # characters of a student's text in one line
 MEMBER_LIMIT = 16 << 20
 TOTAL_LIMIT = 128 << 20
 Item = tuple[str, str]
@@ -45,8 +50,17 @@ class Submission:
     problems: dict[str, str] = field(default_factory=dict)
 
 
-def read_folder(folder: Path) -> list[Submission]:
-    """Every zip of a folder, in order of name.
+def words_of(text: str) -> str:
+    """A student's text in one line of a terminal or a plot."""
+    return shortened(text, MOST_WORDS)
+
+
+def read_folder(folder: Path, sources: Path) -> list[Submission]:
+    """Every zip of a folder, in order of name, without experiments that the course does not have.
+
+    Args:
+        folder: of zips.
+        sources: of the course's notebooks, whose experiments count beside labkit's own.
 
     Raises:
         LabError: the folder does not exist or holds no zip.
@@ -54,7 +68,18 @@ def read_folder(folder: Path) -> list[Submission]:
     files = sorted(folder.glob("*.zip"))
     if not files:
         raise LabError(f"There is no zip in {folder}.")
-    return [read_zip(file) for file in files]
+    experiments = EXPERIMENTS.keys() | notebooks_of(sources).keys()
+    return [_without_unknown(read_zip(file), experiments) for file in files]
+
+
+def _without_unknown(submission: Submission, experiments: Collection[str]) -> Submission:
+    """Leave out what a zip calls an experiment and the course does not, and say so."""
+    evidence = {key: run for key, run in submission.evidence.items() if key in experiments}
+    if unknown_count := len(submission.evidence) - len(evidence):
+        submission.problems["evidence"] = (
+            f"{unknown_count} of its experiments are in none of the course's notebooks (--sources)"
+        )
+    return replace(submission, evidence=evidence)
 
 
 def read_zip(file: Path) -> Submission:
@@ -92,6 +117,8 @@ def _texts(file: Path) -> Iterator[tuple[str, str]]:
             for member in archive.infolist()
             if (part := PART.fullmatch(member.filename)) and not member.is_dir()
         }
+        if len(members) > MOST_PARTS:
+            raise LabError(f"it has {len(members)} parts; a hand-in has at most {MOST_PARTS}")
         if sum(member.file_size for member in members.values()) > TOTAL_LIMIT:
             raise LabError(f"it unpacks to more than {TOTAL_LIMIT >> 20} MiB")
         for name, member in members.items():

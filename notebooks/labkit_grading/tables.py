@@ -1,18 +1,25 @@
-"""Tables of records as CSV, readable by a spreadsheet, in which no student's text is a formula."""
+"""Tables of records as CSV, in which a student's text is seen as text, whoever opens the file.
+
+A spreadsheet runs no cell of it as a formula, a terminal obeys no control character, and no cell is
+longer than a person reads.
+"""
 
 from __future__ import annotations
 
 import csv
+import os
+import unicodedata
 from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
+FORMULA = frozenset("=+-@|%")
+MOST_SHOWN = 8000  # characters of a cell, before what is escaped; a spreadsheet takes 32,767
 
 
 def write_table(kind: type[Any], records: Iterable[Any], file: Path) -> None:
-    """Write records of one dataclass, a column a field.
+    """Write records of one dataclass, a column a field, into a file that its owner alone reads.
 
     Args:
         kind: the dataclass.
@@ -20,12 +27,32 @@ def write_table(kind: type[Any], records: Iterable[Any], file: Path) -> None:
         file: the CSV to write.
     """
     names = [part.name for part in fields(kind)]
-    with file.open("w", encoding="utf-8-sig", errors="replace", newline="") as target:
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8-sig", errors="replace", newline="") as target:
         writer = csv.writer(target)
         writer.writerow(names)
-        writer.writerows([_harmless(getattr(each, name)) for name in names] for each in records)
+        writer.writerows([_cell(getattr(record, name)) for name in names] for record in records)
 
 
-def _harmless(cell: object) -> object:
-    is_formula = isinstance(cell, str) and cell.startswith(FORMULA)
-    return f"'{cell}" if is_formula else cell
+def _cell(value: object) -> object:
+    return text_cell(value) if isinstance(value, str) else value
+
+
+def text_cell(text: str) -> str:
+    """A text as a cell: its lines, with control characters escaped; shortened; no formula.
+
+    The first visible character decides what is a formula, in its normal form: a spreadsheet may
+    drop what stands before it, and take ``＝`` for ``=``.
+    """
+    lines = text[:MOST_SHOWN].splitlines()
+    cell = "\n".join("".join(map(_visible, line.expandtabs(4))) for line in lines)
+    if len(text) > MOST_SHOWN:
+        cell += f"… ({len(text)} characters in all)"
+    first_visible = next((sign for sign in text if unicodedata.category(sign)[0] not in "CZ"), "")
+    is_formula = unicodedata.normalize("NFKC", first_visible)[:1] in FORMULA
+    return f"'{cell}" if is_formula or text.startswith(("\t", "\r", "'")) else cell
+
+
+def _visible(character: str) -> str:
+    """A character as it is; escaped if it moves a cursor, turns text round or cannot be seen."""
+    return character if character.isprintable() else ascii(character)[1:-1]

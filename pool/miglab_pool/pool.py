@@ -198,7 +198,7 @@ class Pool:
             before, now = self.store.published, self.store.view()
             is_later = before is not now and before.version == now.version
             if is_later and _state_changed_by_time(before) != _state_changed_by_time(now):
-                self.store.changed()
+                self.store.publish_change()
 
     def may_have_jobs(self, kinds: frozenset[JobKind]) -> bool:
         """Whether `next_job` may find one of these; without the lock, for whoever asks often."""
@@ -268,7 +268,7 @@ class Pool:
             if is_full is not bool(store.disk_full):
                 store.disk_full = disks.FULL if is_full else ""
                 log.warning("%s: %s", ledger_disk.words, store.disk_full or "there is room again")
-                store.changed()
+                store.publish_change()
             if ledger_disk.free_bytes >= NEEDED_BYTES:
                 keep_room(store.ledger, store.now())
 
@@ -284,7 +284,7 @@ class Pool:
         with self.store.lock:
             self.store.estimates = estimates
             if gather.differ_in_minutes(earlier, estimates):
-                self.store.changed()
+                self.store.publish_change()
 
 
 def _state_changed_by_time(view: PoolView) -> tuple[object, ...]:

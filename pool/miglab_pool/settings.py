@@ -79,7 +79,7 @@ class Gpus(Section):
         if len(set(self.uuids)) != len(self.uuids):
             raise ValueError("uuids lists a GPU twice")
         for gpu in self.whole:
-            self.key_of(gpu, "gpus.whole")
+            self.resolve_gpu(gpu, "gpus.whole")
         if self.change_s < self.answer_s:
             raise ValueError(
                 f"change_s ({self.change_s:g}) is less than answer_s ({self.answer_s:g}), and "
@@ -92,7 +92,7 @@ class Gpus(Section):
         """Whether the GPUs are simulated."""
         return not self.uuids
 
-    def key_of(self, gpu: int | str, setting: str) -> str:
+    def resolve_gpu(self, gpu: int | str, setting: str) -> str:
         """Return a real GPU's UUID, or a simulated one's index, as its UUID is not known yet.
 
         Args:
@@ -242,7 +242,7 @@ class Reclaim(Section):
     unused_s: Seconds = Field(
         3600,
         description="For how many seconds an open page, or work beside an empty slice, counts as "
-        "use. After that, nothing that a student's server reports protects an empty slice.",
+        "use. After that, neither a report nor silence protects an empty slice.",
     )
     # How often "I am still here" works before something must run again.
     keepalives: Annotated[int, NOT_A_SETTING, Field(ge=0, le=1000)] = 2
@@ -490,7 +490,7 @@ class PoolSettings(Section):
         course_by_key: dict[str, str] = {}
         for name, course in self.courses.items():
             for gpu in course.gpus:
-                key = self.gpus.key_of(gpu, f"courses.{name}.gpus")
+                key = self.gpus.resolve_gpu(gpu, f"courses.{name}.gpus")
                 if key in course_by_key:
                     other = (
                         f'"{course_by_key[key]}"'

@@ -98,7 +98,7 @@ class SlurmBackend:
             left_s = deadline - loop.time()
             if left_s <= 0:
                 return self._ticket_view(picture, ticket)
-            picture = await self.reader.changed(picture, left_s)
+            picture = await self.reader.next_picture(picture, left_s)
             now = self._ticket_view(picture, ticket)
             if now.model_copy(update={"estimate": first.estimate}) != first:
                 return now
@@ -145,14 +145,16 @@ class SlurmBackend:
             if name not in (CPU, job.tag.shape) and picture.starts_at_once(self.site.shapes[name])
         ]
 
-    async def meanwhile(self, ticket: int) -> str:
+    async def meanwhile_notice(self, ticket: int) -> str:
         """What a limit on the student's jobs means for a server without a GPU; empty for none.
 
         Raises:
             BackendUnreachable: Slurm does not answer.
         """
         job = self._job(await self.reader.picture(), ticket)
-        return await limits.meanwhile(self.site, job, self.account()) if job is not None else ""
+        return (
+            await limits.meanwhile_notice(self.site, job, self.account()) if job is not None else ""
+        )
 
     async def offers(self, user: str, courses: Sequence[str]) -> Offers:
         """What these courses offer now; a name that is no course is left out."""
@@ -192,7 +194,7 @@ class SlurmBackend:
 
     def _jobs_of_server(self, picture: ClusterPicture, user: str, server: str) -> list[SlurmJob]:
         """The jobs of a server that wait or are alive, and that are not given up."""
-        tickets = {row.tag.ticket for row in self.reader.submissions.of_server(user, server)}
+        tickets = {row.tag.ticket for row in self.reader.submissions.open_for_server(user, server)}
         return [
             job
             for job in picture.lab_jobs(user, server)
@@ -202,7 +204,7 @@ class SlurmBackend:
     async def _picture_with_all_of(self, request: TicketRequest) -> ClusterPicture:
         """A picture in which every job is that this server was submitted, if Slurm shows it."""
         picture = await self.reader.picture()
-        noted = self.reader.submissions.of_server(request.user, request.server)
+        noted = self.reader.submissions.open_for_server(request.user, request.server)
         if all(picture.of_ticket(row.tag.ticket) for row in noted):
             return picture
         return await self.reader.picture(newer_than=asyncio.get_running_loop().time())
@@ -275,7 +277,7 @@ class SlurmBackend:
     def _unanswered(self, request: TicketRequest, account: str) -> JobSubmission | None:
         """A submission for the same of which nobody knows whether Slurm took it."""
         start = (request.course, request.shape, account)
-        for row in self.reader.submissions.of_server(request.user, request.server):
+        for row in self.reader.submissions.open_for_server(request.user, request.server):
             if row.job is None and (row.tag.course, row.tag.shape, row.account) == start:
                 return row
         return None

@@ -316,7 +316,7 @@ async def _check_submissions(
     settings: SlurmSettings, has_jobs: bool
 ) -> AsyncIterator[HealthFinding]:
     """Whether `sbatch` would take a job of each shape, as the first student that is named."""
-    site, user = settings.slurm_site, somebody(settings)
+    site, user = settings.slurm_site, first_named_user(settings)
     if site.run_as and not user:
         yield fine(
             "sbatch", "not tried: neither a course nor slurm.unix_group has a member to try it as"
@@ -385,7 +385,7 @@ def _missing_on_node(site: SlurmSite, failed: CommandFailed) -> tuple[str, str]:
     return f"the job of a minute failed: {last}", "see the account, its home and the node"
 
 
-def somebody(settings: SlurmSettings) -> str:
+def first_named_user(settings: SlurmSettings) -> str:
     """Who is named as one who may run servers, a student of the default course first; or empty."""
     default = settings.courses[settings.servers.default_course]
     rosters = [course.members for course in (default, *settings.courses.values())]

@@ -52,7 +52,7 @@ class SlurmOptions(SlurmTable):
         "", description="Workload characterization key, where your accounts demand one."
     )
 
-    def over(self, defaults: "SlurmOptions") -> "SlurmOptions":
+    def with_defaults(self, defaults: "SlurmOptions") -> "SlurmOptions":
         """These, and the defaults of those that are empty here."""
         return defaults.model_copy(update={key: value for key, value in self if value})
 
@@ -229,7 +229,7 @@ class SlurmTables(SlurmTable):
 
     def further_options(self, shape: SlurmShape) -> SlurmOptions:
         """What the site adds to a shape's jobs."""
-        return shape.options.over(self.options)
+        return shape.options.with_defaults(self.options)
 
     def options_of(self, shape: SlurmShape, course: str) -> list[str]:
         """The options of `sbatch` that say where and as whom; empty ones are left to Slurm."""

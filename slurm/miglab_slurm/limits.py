@@ -44,7 +44,7 @@ class PersonalRoom:
     submissions: int | None = None
     cpus: int | None = None
 
-    def both(self, other: "PersonalRoom") -> "PersonalRoom":
+    def limited_by(self, other: "PersonalRoom") -> "PersonalRoom":
         """The room under two limits."""
         return PersonalRoom(
             _smaller(self.jobs, other.jobs),
@@ -53,7 +53,7 @@ class PersonalRoom:
         )
 
 
-async def meanwhile(site: SlurmSite, job: SlurmJob, account: struct_passwd) -> str:
+async def meanwhile_notice(site: SlurmSite, job: SlurmJob, account: struct_passwd) -> str:
     """What a limit means for a server without a GPU that is started while a job waits.
 
     Returns:
@@ -75,11 +75,11 @@ async def meanwhile(site: SlurmSite, job: SlurmJob, account: struct_passwd) -> s
     text = await run([*as_student, *show_limits], site.command_timeout_s)
     room = PersonalRoom()
     if site.account_of(shape, course) == site.account_of(without_gpu, course):
-        room = room.both(room_of_account(text, account.pw_name, fields[1]))
+        room = room.limited_by(room_of_account(text, account.pw_name, fields[1]))
     if site.further_options(shape).qos == site.further_options(without_gpu).qos:
         is_same_partition = site.partition_of(shape) == site.partition_of(without_gpu)
         qos = None if is_same_partition else fields[0]  # a partition's own QOS counts there
-        room = room.both(room_of_qos(text, account.pw_uid, qos))
+        room = room.limited_by(room_of_qos(text, account.pw_uid, qos))
     return words_for(room, job.tag.shape, shape, without_gpu)
 
 
@@ -105,7 +105,9 @@ def room_of_account(text: str, user: str, account: str) -> PersonalRoom:
     )
     for block in re.split(r"^(?=ClusterName=|QOS=)", text, flags=re.MULTILINE):
         if record.match(block):
-            room = room.both(PersonalRoom(_room(block, "MaxJobs"), _room(block, "MaxSubmitJobs")))
+            room = room.limited_by(
+                PersonalRoom(_room(block, "MaxJobs"), _room(block, "MaxSubmitJobs"))
+            )
     return room
 
 
@@ -117,7 +119,7 @@ def room_of_qos(text: str, uid: int, qos: str | None) -> PersonalRoom:
         limits = re.search(rf"^ +(?:\S+\()?{uid}\)?\n((?: {{8}}.*\n?)+)", users, re.MULTILINE)
         if limits is not None and qos in (None, name):
             tres = re.search(r"MaxTRESPU=(\S*)", limits[1])
-            room = room.both(
+            room = room.limited_by(
                 PersonalRoom(
                     _room(limits[1], "MaxJobsPU"),
                     _room(limits[1], "MaxSubmitJobsPU"),

@@ -91,7 +91,7 @@ class SlurmReader:
                 raise BackendUnreachable(str(self._trouble)) from self._trouble
         return self._picture
 
-    async def changed(self, picture: ClusterPicture, within_s: float) -> ClusterPicture:
+    async def next_picture(self, picture: ClusterPicture, within_s: float) -> ClusterPicture:
         """The next picture after this one, or the same when none came in time."""
         arrived = self._arrived
         if self._picture is picture:

@@ -68,7 +68,7 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
 
     _ticket = 0
     _kept_job = 0
-    _meanwhile = (0, "")
+    _meanwhile_notice = (0, "")
     """A ticket, and what its student is told of a server without a GPU meanwhile."""
     _stop_future: asyncio.Future[None] | None = None
     """JupyterHub's own: there while somebody stops the server, also one that only starts."""
@@ -96,15 +96,15 @@ class MIGSlurmSpawner(MIGSpawnerMixin, JobSpawner):
         """Yes: the job that waits is attended for as long as the server without a GPU runs."""
         return True
 
-    async def meanwhile(self, ticket: TicketView) -> str:
+    async def meanwhile_notice(self, ticket: TicketView) -> str:
         """What a limit on their jobs means; Slurm is asked once a ticket, not once a look."""
-        if self._meanwhile[0] != ticket.id:
+        if self._meanwhile_notice[0] != ticket.id:
             try:
-                self._meanwhile = (ticket.id, await self.backend.meanwhile(ticket.id))
+                self._meanwhile_notice = (ticket.id, await self.backend.meanwhile_notice(ticket.id))
             except BackendError as error:  # the position is shown all the same
                 self.log.info("What limits %s? Slurm: %s", self.user.name, error)
                 return ""
-        return self._meanwhile[1]
+        return self._meanwhile_notice[1]
 
     def needs_grant(self, shape: str) -> bool:
         """Every server is a job, without a GPU as well."""

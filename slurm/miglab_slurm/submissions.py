@@ -266,7 +266,7 @@ class Submissions:
         """Those whose end is not known, the oldest first."""
         return self._rows("ended_as = ''")
 
-    def of_server(self, user: str, server: str) -> list[JobSubmission]:
+    def open_for_server(self, user: str, server: str) -> list[JobSubmission]:
         """Those of one server whose end is not known, and that the lab has not given up."""
         rows = self._rows("user = ? AND ended_as = '' AND given_up = 0", user)
         return [row for row in rows if row.tag.server == server]

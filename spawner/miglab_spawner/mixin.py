@@ -331,12 +331,12 @@ class MIGSpawnerMixin(ChoiceMixin):
             ticket,
             free,
             keeps_ticket=self.keeps_ticket,
-            meanwhile=await self.meanwhile(ticket),
+            meanwhile=await self.meanwhile_notice(ticket),
             course=self.course_titles.get(self._course) or self._course,
             compute_slices=self._compute_slices.get(ticket.shape, 0),
         )
 
-    async def meanwhile(self, ticket: TicketView) -> str:
+    async def meanwhile_notice(self, ticket: TicketView) -> str:
         """What to know before starting without a GPU while this ticket waits; empty for nothing.
 
         Raises:

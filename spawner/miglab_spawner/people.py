@@ -123,7 +123,8 @@ class HomeNames:
     def _write(self, names: dict[str, str]) -> None:
         unfinished = self._path.with_name(f"{self._path.name}.new")
         try:
-            with unfinished.open("w", encoding="utf-8") as stream:
+            descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
                 json.dump(names, stream, indent=1, ensure_ascii=False)
                 stream.flush()
                 os.fsync(stream.fileno())

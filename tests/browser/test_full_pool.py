@@ -116,7 +116,7 @@ async def test_an_update_replaces_only_what_changed(open_page: Open, lab: FullPo
         update={"slices": (free, *pool.drawn_gpus[0].slices[1:])}
     )
     pool.drawn_gpus = (changed, *pool.drawn_gpus[1:])
-    pool.store.changed()
+    pool.store.publish_change()
     await page.evaluate("document.dispatchEvent(new Event('miglab:acted'))")
     await page.get_by_text("newcomer").wait_for()
     fresh = await page.evaluate(

@@ -12,7 +12,7 @@ import pytest
 from tests.maximal_layouts import maximal_layouts
 
 from miglab_pool.gpu.driver import Driver
-from miglab_pool.gpu.geometry import Placed, legal_placements, occupied_mask
+from miglab_pool.gpu.geometry import ProfilePlacement, legal_placements, occupied_mask
 from miglab_pool.gpu.readings import GpuMissing
 from miglab_pool.gpu.simulated.machine import SimulatedMachine
 from miglab_pool.gpu.simulated.nvml import SimulatedNvml
@@ -51,7 +51,9 @@ def test_placements_of_one_profile_do_not_overlap_and_are_as_many_as_fit(driver:
     for gpu in driver.gpus():
         for profile in gpu.geometry.profiles:
             masks = [placement.mask for placement in profile.placements]
-            assert sum(masks) == occupied_mask(Placed(profile, p) for p in profile.placements)
+            assert sum(masks) == occupied_mask(
+                ProfilePlacement(profile, p) for p in profile.placements
+            )
             has_last_engine = profile.name.endswith(("+me", "+me.all"))
             assert profile.max_count == (1 if has_last_engine else len(masks))
 
@@ -72,7 +74,7 @@ def test_what_exists_does_not_overlap(driver: Driver) -> None:
     """Slices on a GPU are apart, each with an id of its own and at a legal placement."""
     for gpu in driver.gpus():
         readings = driver.slices(gpu.uuid)
-        placements = {r.gi_id: Placed(r.profile, r.placement) for r in readings}
+        placements = {r.gi_id: ProfilePlacement(r.profile, r.placement) for r in readings}
         for gi_id, present_slice in placements.items():
             neighbours = [other for other_id, other in placements.items() if other_id != gi_id]
             assert present_slice.placement in legal_placements(present_slice.profile, neighbours)

@@ -51,10 +51,22 @@ def apply_a_roster(lab: TemporaryLab) -> None:
 
 
 def modes_in(lab: TemporaryLab, student: Student) -> None:
-    """Ledger, hub database and logs are the lab's own; a student's files are as anywhere."""
+    """All that the lab has written is its own, but the notebooks, and the GPUs' locks, which labs
+    of several users share; a student's files are as anywhere."""
     settings = lab.settings
-    for file in (settings.ledger, settings.hub_database, *settings.logs.iterdir()):
-        assert file.stat().st_mode & 0o077 == 0, file
+    folders = {settings.notebooks, *settings.homes.iterdir()}
+    lab_files = {
+        path
+        for path in settings.state.rglob("*")
+        if folders.isdisjoint((path, *path.parents)) or path.parent == settings.homes
+    }
+    assert lab_files > {settings.ledger, settings.hub_database, *settings.logs.iterdir()}
+    readable = {
+        path
+        for path in (settings.state, *lab_files)
+        if path.lstat().st_mode & 0o077 and not path.match("gpus/miglab-GPU-*.lock")
+    }
+    assert readable == set()
     student.run_cell("open('mine', 'w').close()")
     (own_file,) = settings.homes.glob("*/mine")
     assert own_file.stat().st_mode & 0o777 == 0o644

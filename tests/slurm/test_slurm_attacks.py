@@ -91,7 +91,7 @@ async def test_a_decoy_hides_no_idle_slice(hub: Hub, slurm: SlurmCluster, tmp_pa
     (tmp_path / "lab.toml").write_text(LAB)
     leases = SlurmLeases(load(tmp_path / "lab.toml", {}))
     leases.update(await spawner.reader.picture())
-    assert [case.lease.id for case in leases.cases()] == [job]
+    assert [case.lease.id for case in leases.lease_cases()] == [job]
 
 
 async def test_a_lab_leaves_the_jobs_of_another_of_its_name(

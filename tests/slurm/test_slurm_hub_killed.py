@@ -1,12 +1,9 @@
 """A hub that is killed: who runs is found again, who waits keeps the place."""
 
-import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 
 import pytest
-from tests.students import asking, served, signed_in
+from tests.students import asking, served
 
 from miglab_bench.harness.student import wait_for
 from miglab_slurm_bench.cluster import missing
@@ -55,20 +52,3 @@ def test_a_killed_hub_loses_neither_server_nor_position(on_slurm: SlurmLab) -> N
         student.leave()
     for student in (ada, bo, cy):
         student.close()
-
-
-@pytest.mark.parametrize("after_s", [0.3, 1.0, 3.0])
-def test_a_hub_killed_in_the_middle_of_a_start(on_slurm: SlurmLab, after_s: float) -> None:
-    """At whatever moment: afterwards one job at most, and the student gets a server of it."""
-    lab, cluster = on_slurm.lab, on_slurm.cluster
-    with closing(signed_in(lab, "ada")) as ada:
-        with ThreadPoolExecutor(1) as browser:
-            browser.submit(ada.ask, SHAPE)  # which nobody may answer
-            time.sleep(after_s)  # where in the start it is killed is what is tried out
-            lab.kill("hub")
-        if not ada.is_ready():
-            ada.ask_by_api(shape=SHAPE, course="everyone")
-        ada.wait_until_ready()
-        wait_for(lambda: len(jobs(cluster)) == 1, "one job in all")
-        assert jobs(cluster, "RUNNING") == jobs(cluster)
-        ada.leave()

@@ -11,7 +11,7 @@ from miglab_api.reservations import ReservationRequest
 from miglab_api.tickets import Purpose, TicketRequest, TicketState, borrower_of
 from miglab_bench.class_day.plan import CLASS, PRACTICAL, Day, Plan
 from miglab_pool.gpu.driver import Driver
-from miglab_pool.gpu.geometry import Placement, Profile
+from miglab_pool.gpu.geometry import Placement, Profile, ProfilePlacement
 from miglab_pool.gpu.readings import NoRoom, ProcessReading, SliceReading, Usage
 from miglab_pool.gpu.simulated.machine import SimulatedMachine
 from miglab_pool.gpu.simulated.nvml import SimulatedNvml  # noqa: TID251 -- nothing hangs here
@@ -60,7 +60,11 @@ class DayDriver(Driver):
         self._slices[gpu_uuid][number] = slice_
         return slice_
 
-    def destroy(self, gpu_uuid: str, gi_id: int) -> None:
+    def placements(self, gpu_uuid: str) -> list[Placement]:
+        """Return where the slices of a GPU lie."""
+        return [slice_.placement for slice_ in self.slices(gpu_uuid)]
+
+    def destroy(self, gpu_uuid: str, gi_id: int, expected: ProfilePlacement | None = None) -> None:
         """Destroy a slice; one that is already gone is fine."""
         self._slices[gpu_uuid].pop(gi_id, None)
 

@@ -145,18 +145,20 @@ class DayPolicy(StrEnum):
         return PoolTable()
 
 
-class Nobody:
+class NoReclaim:
     """Decides which servers end: here none, they run until their students stop them."""
 
     def hear(self, at: float, servers: Sequence[DayServer]) -> None:
         """Take the signals of the servers."""
 
-    def ends(self, at: float, lab: DayLab, servers: Sequence[DayServer]) -> list[DayServer]:
+    def servers_to_end(
+        self, at: float, lab: DayLab, servers: Sequence[DayServer]
+    ) -> list[DayServer]:
         """Return the servers that end now."""
         return []
 
 
-class MiglabReclaimer(Nobody):
+class MiglabReclaimer(NoReclaim):
     """The lab's own reclaimer with its default settings."""
 
     def __init__(self) -> None:
@@ -170,7 +172,9 @@ class MiglabReclaimer(Nobody):
         for server in servers:
             self._board.take(server.lease, server.signals(at))
 
-    def ends(self, at: float, lab: DayLab, servers: Sequence[DayServer]) -> list[DayServer]:
+    def servers_to_end(
+        self, at: float, lab: DayLab, servers: Sequence[DayServer]
+    ) -> list[DayServer]:
         """Read the slices, look at every lease, stop what was reclaimed."""
         self._at = at
         lab.driver.busy = {
@@ -181,7 +185,7 @@ class MiglabReclaimer(Nobody):
         return [server for server in servers if lab.row(server.lease).state == LeaseState.RELEASING]
 
 
-class Culler(Nobody):
+class Culler(NoReclaim):
     """jupyterhub-idle-culler: the time since ``last_activity``, and nothing else.
 
     JupyterHub's last activity of a server is the later of two: traffic through the proxy, which a
@@ -193,7 +197,9 @@ class Culler(Nobody):
         self._day = day
         self._next_at = day.cull_every_s
 
-    def ends(self, at: float, lab: DayLab, servers: Sequence[DayServer]) -> list[DayServer]:
+    def servers_to_end(
+        self, at: float, lab: DayLab, servers: Sequence[DayServer]
+    ) -> list[DayServer]:
         """Return, at each round, the servers that have been inactive for too long."""
         if at < self._next_at:
             return []
@@ -235,7 +241,7 @@ def run(case: DayCase) -> DayFigures:
         RuntimeError: the pool contradicts its own invariants.
     """
     day, policy = case.day, case.policy
-    enders = {DayPolicy.CULLER: lambda: Culler(day), DayPolicy.NONE: Nobody}
+    enders = {DayPolicy.CULLER: lambda: Culler(day), DayPolicy.NONE: NoReclaim}
     ender = enders.get(policy, MiglabReclaimer)()
     with tempfile.TemporaryDirectory(prefix="miglab-day-") as folder:
         lab = DayLab(Path(folder), case.gpus, day, policy.table(day))
@@ -267,7 +273,9 @@ def _next_step(at: float, students: Sequence[DayStudent], step_s: float) -> floa
     return max(at + step_s, math.ceil(due_at / step_s) * step_s) if due_at < math.inf else math.inf
 
 
-def _look(lab: DayLab, students: Sequence[DayStudent], ender: Nobody, at: float, day: Day) -> None:
+def _look(
+    lab: DayLab, students: Sequence[DayStudent], ender: NoReclaim, at: float, day: Day
+) -> None:
     """Let the policy end servers, by reports that are some seconds old."""
     heard_at = at - day.report_age_s
     for student in students:
@@ -280,7 +288,7 @@ def _look(lab: DayLab, students: Sequence[DayStudent], ender: Nobody, at: float,
     for student in students:
         student.live_to(at)
     lab.at = at
-    for server in ender.ends(at, lab, servers):
+    for server in ender.servers_to_end(at, lab, servers):
         is_needed = lab.row(server.lease).warn_kind == "needed"
         with_server[server.lease].cut_off(at, is_needed=is_needed)
         lab.stop(server.lease, "ended")

@@ -23,6 +23,7 @@ from miglab_pool.ledger.tables import VERSION
 DISK_MIB = 64
 BLOCKS_BYTES = (1 << 20, 1 << 12, 1)
 CLONE_NEWNET = 0x40000000  # sched.h
+OLDER = VERSION - 1  # of the ledger's tables: a made-up version, in which a column was missing
 FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1")
 FAILING = "failing-statement"
 LOOPBACK_UP = ("ip", "link", "set", "lo", "up")
@@ -183,10 +184,10 @@ class LabDatabases:
         self._home_names.unlink(missing_ok=True)
 
     def age_ledger(self) -> None:
-        """Make the ledger one whose tickets lack a column of today's; the pool does not run."""
+        """Make the ledger what version `OLDER` left; the pool does not run."""
         with closing(sqlite3.connect(self._ledger)) as ledger, ledger:
             ledger.execute("ALTER TABLE tickets DROP COLUMN since")
-            ledger.execute("UPDATE schema_version SET version = ?", (VERSION - 1,))
+            ledger.execute("UPDATE schema_version SET version = ?", (OLDER,))
 
 
 def _remove_log(database: Path) -> None:

@@ -30,7 +30,7 @@ class Ratio:
     def __str__(self) -> str:
         return f"{self.median:.3f} ({self.low:.3f}-{self.high:.3f})"
 
-    def within(self, bound: float, *, by_low: bool = False) -> str:
+    def verdict_on(self, bound: float, *, by_low: bool = False) -> str:
         """Whether a bound holds, in words; by the interval's lower end, where noise is large."""
         is_held = (self.low if by_low else self.median) <= bound
         return f"the bound of {bound} {'holds' if is_held else 'DOES NOT HOLD'}"
@@ -56,7 +56,9 @@ def ratio_of(ours_s: Sequence[float], theirs_s: Sequence[float], seed: int = 0) 
     return Ratio(median(ratios), ends[0], ends[-1])
 
 
-def beside(subject: str, plain: str, ours_s: Sequence[float], plain_s: Sequence[float]) -> str:
+def compare_times(
+    subject: str, plain: str, ours_s: Sequence[float], plain_s: Sequence[float]
+) -> str:
     """Return a clause that compares the times of ``subject`` and the plain spawner."""
     return (
         f"{subject} takes {ratio_of(ours_s, plain_s)} of plain {plain}'s time; "

@@ -24,7 +24,7 @@ from typing import Annotated, Any, Protocol
 import typer
 
 from miglab_bench.harness.results import say, table_of
-from miglab_pool.gpu.geometry import Geometry, Placed, legal_placements
+from miglab_pool.gpu.geometry import Geometry, ProfilePlacement, legal_placements
 from miglab_pool.gpu.simulated.geometry import model_geometry
 from miglab_pool.state.placement import Choice, GpuOccupancy, place
 
@@ -67,16 +67,19 @@ class MiglabPacking:
     def __init__(self, geometry: Geometry, n_gpus: int) -> None:
         self._gpus = [GpuOccupancy(str(index), geometry) for index in range(n_gpus)]
 
-    def take(self, profile: str) -> tuple[int, Placed] | None:
+    def take(self, profile: str) -> tuple[int, ProfilePlacement] | None:
         """As `Policy.take`."""
         choices = place([profile], self._gpus)
         if choices is None:
             return None
-        index, placed_slice = int(choices[0].gpu), Placed(choices[0].profile, choices[0].placement)
+        index, placed_slice = (
+            int(choices[0].gpu),
+            ProfilePlacement(choices[0].profile, choices[0].placement),
+        )
         self._gpus[index] = _with_lease(self._gpus[index], placed_slice, choices[0])
         return index, placed_slice
 
-    def give_back(self, receipt: tuple[int, Placed]) -> None:
+    def give_back(self, receipt: tuple[int, ProfilePlacement]) -> None:
         """As `Policy.give_back`."""
         index, slice_ = receipt
         gpu = self._gpus[index]
@@ -84,13 +87,13 @@ class MiglabPacking:
         self._gpus[index] = GpuOccupancy(gpu.gpu, gpu.geometry, live, (*gpu.warm, slice_))
 
 
-def _with_lease(gpu: GpuOccupancy, placed_slice: Placed, choice: Choice) -> GpuOccupancy:
+def _with_lease(gpu: GpuOccupancy, placed_slice: ProfilePlacement, choice: Choice) -> GpuOccupancy:
     replaced = {s.placement for s in choice.destroy} | {placed_slice.placement}
     warm = tuple(s for s in gpu.warm if s.placement not in replaced)
     return GpuOccupancy(gpu.gpu, gpu.geometry, (*gpu.live, placed_slice), warm)
 
 
-class Scored:
+class LowestScorePolicy:
     """Take the placement of the lowest score; the first GPU wins ties."""
 
     def __init__(self, n_gpus: int, choose: Choose) -> None:
@@ -177,7 +180,7 @@ def scored(score: Callable[[int, int], float]) -> Callable[[Geometry, int], Poli
 
     The least score wins, then the first GPU, then the lowest start.
     """
-    return lambda geometry, n_gpus: Scored(n_gpus, _choose(geometry, score))
+    return lambda geometry, n_gpus: LowestScorePolicy(n_gpus, _choose(geometry, score))
 
 
 def mfi_like(geometry: Geometry, n_gpus: int) -> Policy:
@@ -195,7 +198,7 @@ def mfi_like(geometry: Geometry, n_gpus: int) -> Policy:
     def rise(before: int, bits: int) -> float:
         return fragmentation(before | bits) - fragmentation(before)
 
-    return Scored(n_gpus, _choose(geometry, rise))
+    return LowestScorePolicy(n_gpus, _choose(geometry, rise))
 
 
 def _choose(geometry: Geometry, score: Callable[[int, int], float]) -> Choose:
@@ -323,15 +326,15 @@ def decision_us(geometry: Geometry, n_gpus: int, decisions: int = DECISIONS) -> 
 
 def _part_filled(
     rng: random.Random, geometry: Geometry
-) -> tuple[tuple[Placed, ...], tuple[Placed, ...]]:
+) -> tuple[tuple[ProfilePlacement, ...], tuple[ProfilePlacement, ...]]:
     """Live and warm slices such as a teaching day leaves them."""
-    live: list[Placed] = []
-    warm: list[Placed] = []
+    live: list[ProfilePlacement] = []
+    warm: list[ProfilePlacement] = []
     for name in rng.choices(PROFILES, MIXES["teach"], k=5):
         options = legal_placements(geometry.by_name[name], [*live, *warm])
         if options:
             into = live if rng.random() < 0.7 else warm
-            into.append(Placed(geometry.by_name[name], rng.choice(options)))
+            into.append(ProfilePlacement(geometry.by_name[name], rng.choice(options)))
     return tuple(live), tuple(warm)
 
 

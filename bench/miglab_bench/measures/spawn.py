@@ -17,7 +17,7 @@ from typing import Annotated
 import typer
 
 from miglab_bench.harness.pool_operator import SHAPE
-from miglab_bench.harness.results import beside, ratio_of, say
+from miglab_bench.harness.results import compare_times, ratio_of, say
 from miglab_bench.harness.temporary import prepared_lab, running_pool
 
 BOUND = 1.05
@@ -81,10 +81,10 @@ def _show(measured: Sequence[Round], image: str, at_once: int, *, as_json: bool)
         f"goes first changes each round; median of the rounds' ratios, 95 % bootstrap interval; "
         f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores at the end"
     )
-    start = beside("MIGDockerSpawner", "DockerSpawner", *starts)
-    end = beside("The end of all", "DockerSpawner", *stops)
+    start = compare_times("MIGDockerSpawner", "DockerSpawner", *starts)
+    end = compare_times("The end of all", "DockerSpawner", *stops)
     report = {
         "ratio": asdict(ratio), "bound": BOUND, "stop_ratio": asdict(stop), "at_once": at_once,
         "rounds": [asdict(r) for r in measured], "how": method,
     }  # fmt: skip
-    say(report, f"{start}; {ratio.within(BOUND)}", end, method, as_json=as_json)
+    say(report, f"{start}; {ratio.verdict_on(BOUND)}", end, method, as_json=as_json)

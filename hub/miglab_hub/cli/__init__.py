@@ -17,6 +17,7 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
+from miglab_api.plain_text import one_line
 from miglab_hub import __version__
 from miglab_hub.errors import StartError
 from miglab_hub.plugins import plugin
@@ -175,7 +176,8 @@ def _doctor_findings(settings: Settings, *, egress: bool, slurm: bool) -> "list[
 def _print_findings(findings: "Iterable[HealthFinding]") -> None:
     console = Console(soft_wrap=True, highlight=False, markup=False)
     for finding in findings:
-        console.print(f"{finding.level.value:<5} {finding.subject}: {finding.observation}")
+        line = f"{finding.level.value:<5} {finding.subject}: {finding.observation}"
+        console.print(one_line(line))
         if finding.remedy:
             console.print(f"      → {finding.remedy}")
 

@@ -77,6 +77,7 @@ def init(
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise StartError(f"{folder} is not empty: nothing was changed")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.chmod(0o700)  # of one that was there, empty
     for name in ("rosters", "tls", "backups"):
         (folder / name).mkdir(mode=0o700)
     template = (images / "lab.toml").read_text(encoding="utf-8")
@@ -371,7 +372,8 @@ class Production:
     def _save_home(self, volume: str, file: Path) -> None:
         file.parent.mkdir(mode=0o700, exist_ok=True)
         options = ("--create", "--sparse", "--numeric-owner", "--warning=no-file-changed", ".")
-        with file.open("xb") as out:
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as out:
             self._tar(f"{volume}:/home:ro", options, also=CHANGED_MEANWHILE, stdout=out)
 
     def _restore_home(self, file: Path) -> None:

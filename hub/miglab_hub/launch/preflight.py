@@ -75,8 +75,8 @@ def prepare(file: Path, port: int | None = None) -> Settings:
         settings = load(file, {**environ, ENV_BRIDGE: students_bridge(settings)}, running=False)
     lab_secrets.make_all(settings)
     lab_secrets.read_passwords(settings)
-    settings.logs.mkdir(exist_ok=True)
-    settings.homes.mkdir(exist_ok=True)
+    settings.logs.mkdir(mode=0o700, exist_ok=True)
+    settings.homes.mkdir(mode=0o700, exist_ok=True)
     if settings.servers.spawner == "local" and not settings.servers.notebooks:
         make_notebooks(settings.notebooks)
     return settings
@@ -125,7 +125,7 @@ def check_state(settings: Settings) -> None:
         StartError: it cannot.
     """
     try:
-        settings.state.mkdir(parents=True, exist_ok=True)
+        settings.make_private_folder()
     except OSError as error:
         raise StartError(f"cannot create the state folder {settings.state}: {error}") from error
     if not os.access(settings.state, os.W_OK | os.X_OK):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from miglab_hub.prove.lines import CannotTry
 from miglab_hub.prove.pace import Pace
-from miglab_pool.gpu.geometry import Placed, Placement, Profile, legal_placements
+from miglab_pool.gpu.geometry import Placement, Profile, ProfilePlacement, legal_placements
 from miglab_pool.gpu.proof import CallTimes, WatchedProofDriver
 from miglab_pool.gpu.readings import GpuError, GpuInfo, InUse, SliceReading
 from miglab_pool.state.proof import (
@@ -142,7 +142,7 @@ class Trial:
     def free_placements(self, uuid: str, profile: Profile) -> list[Placement]:
         """Return the free placements of a profile on a GPU, lowest start first."""
         readings = self.driver.slices(uuid)
-        neighbours = [Placed(reading.profile, reading.placement) for reading in readings]
+        neighbours = [ProfilePlacement(reading.profile, reading.placement) for reading in readings]
         return legal_placements(profile, neighbours)
 
     def profile(self, place: ProofSlice) -> Profile:

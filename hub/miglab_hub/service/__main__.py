@@ -143,7 +143,7 @@ def assemble(settings: Settings) -> ServiceParts:
     shapes = {shape for course in settings.courses.values() for shape in course.shapes}
     metrics = Metrics(shapes)
     pool.worker.boot_id = read_boot_id(settings)
-    pool.worker.stopwatch.on_time, pool.store.unserved = metrics.driver_call, metrics.unserved
+    pool.worker.stopwatch.on_time, pool.store.unserved = metrics.driver_call, metrics.count_unserved
     board = SignalBoard(settings.reclaim.cpu_busy_pct)
     reclaimer = Reclaimer(access_rules(settings), board, metrics.reclaimed)
     end_servers = _end_servers(ServerEnder(hub, time.time), metrics)
@@ -255,11 +255,11 @@ def release_due_leases(
     """Release leases whose time or warning is over; return all live leases."""
     for _ in pool.staff.release_reclaimed():
         count(WarningKind.STAFF.value)
-    for lease in pool.leases.due():
+    for lease in pool.leases.leases_to_stop():
         if lease.state is not LeaseState.RELEASING:
             pool.leases.release(lease.id, "pool", TIME_IS_UP)
             count(WarningKind.TIME.value)
-    return pool.leases.brief()
+    return pool.leases.brief_views()
 
 
 if __name__ == "__main__":

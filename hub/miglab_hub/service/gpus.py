@@ -52,7 +52,8 @@ def read_boot_id(settings: Settings) -> Callable[[], str]:
     folder = settings.simulated_state
     if folder is None:
         return boot_id_or_unknown
-    return lambda: str(SimulatedMachine(folder).state().boots)
+    machine = SimulatedMachine(folder)
+    return lambda: str(machine.boots)
 
 
 def make_simulated(settings: Settings) -> None:

@@ -18,6 +18,7 @@ import httpx
 from fastapi import FastAPI
 from starlette.requests import HTTPConnection
 
+from miglab_api.plain_text import one_line
 from miglab_api.scopes import SERVICE
 from miglab_hub import lab_secrets
 from miglab_hub.errors import StartError
@@ -48,6 +49,17 @@ MANAGEMENT_KEY = "addresses.pool_bind or lab.port"
 STUDENT_KEY = "addresses.student_bind or lab.port"
 HUB_TIMEOUT_S = 30.0
 PRIVATE = 0o077  # the umask: ledger, backups and logs are the lab's own, whoever starts it
+
+
+class OneLineFormatter(logging.Formatter):
+    """Writes each message as one printable line: a student's reason forges no line of the log.
+
+    A traceback of the lab's own keeps its lines.
+    """
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 -- logging's name
+        """Return the line of a record."""
+        return one_line(super().formatMessage(record))
 
 
 class RepeatFilter(logging.Filter):
@@ -102,11 +114,8 @@ def foreground(
     options = parser.parse_args(arguments)
     handler = logging.StreamHandler()
     handler.addFilter(RepeatFilter())
-    logging.basicConfig(
-        level=logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        handlers=[handler],
-    )
+    handler.setFormatter(OneLineFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     logging.getLogger("httpx").setLevel(logging.WARNING)
     umask_before = os.umask(PRIVATE)
     try:
@@ -146,10 +155,10 @@ async def serve_apps(
     tokens: HubTokens = student.state.tokens
 
     def server_of_request(request: HTTPConnection) -> str | None:
-        return tokens.known(bearer_token(request))
+        return tokens.known_name(bearer_token(request))
 
     listeners = (
-        listener(management, management_limits(descriptors, management.state.sign_in.known)),
+        listener(management, management_limits(descriptors, management.state.sign_in.known_payer)),
         listener(student, student_limits(descriptors, server_of_request)),
     )
     await serve(list(zip(listeners, sockets, strict=True)), stop)

@@ -52,3 +52,11 @@ class StateFolder:
     #: The logs of proxy, hub and pool; the homes of local students.
     logs = StatePath("logs")
     homes = StatePath("homes")
+
+    def make_private_folder(self: HasState) -> None:
+        """Make the state folder, which its owner alone may enter, whatever the umask.
+
+        Raises:
+            OSError: it cannot be made.
+        """
+        self.state.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -111,7 +111,7 @@ class Check:
             outcome.verdict,
             self._reason(outcome),
             expected.value,
-            amiss=self._amiss(data, outcome, expected),
+            amiss=self._explain_mismatch(data, outcome, expected),
         )
         return denied(judgement) if is_denied else judgement
 
@@ -121,7 +121,7 @@ class Check:
             return f"{self.instead.format(outcome.number)} ({outcome.reason})"
         return outcome.reason
 
-    def _amiss(self, data: Data, outcome: Outcome, expected: Verdict) -> str:
+    def _explain_mismatch(self, data: Data, outcome: Outcome, expected: Verdict) -> str:
         """Why the run does not show what the title says, and what to look at; empty if it does."""
         broken = [reason for premise in self.premises if (reason := _broken(premise, data))]
         if outcome.verdict is OPPOSITE[expected]:

@@ -340,6 +340,76 @@ CHECKS: dict[str, Check] = {
         ),
         instead="two ranks end with {:.3f} times the bits per byte: they take the same steps",
     ),
+    # allocations on 2 ranks: fully_shard 2.48 S in 16 units, and 5.06 in one; DDP 4.10
+    "SH-1": Check(
+        "Sharding everything always saves memory: fully_shard peaks below DDP in 16 units and in "
+        "one",
+        "Sharding everything does not always save memory: fully_shard peaks no lower than DDP in "
+        "16 units, or in one",
+        all_of(
+            values_in("fully_shard over DDP, in 16 units", high=1),
+            values_in("fully_shard over DDP, in one unit", high=1),
+        ),
+        "the units that are wrapped, and what is alive while one is gathered",
+        on_every_tier(CONTRADICTED),
+        (
+            Premise(
+                values_in("fully_shard over DDP, in 16 units", high=0.75),
+                "even unit by unit fully_shard saves less than a quarter",
+            ),
+            Premise(
+                values_in("ZeRO-3 over ZeRO-2, in 16 units", high=0.95),
+                "dividing the weights, too, saves nothing",
+            ),
+        ),
+        instead="its peak is {:.2f} times that of DDP",
+    ),
+    # a ring: 2 (n-1)/n S for plain, 3 (n-1)/n for ZeRO-3; gloo's own reduce-scatter sends more
+    "SH-2": Check(
+        "Your ZeRO-3 sends at most half as much again as plain does, to 5 %",
+        "Your ZeRO-3 sends over half as much again as plain does, by more than 5 %",
+        values_in("bytes of ZeRO-3 over plain", high=1.575),
+        "what each collective sends, and how often a unit's weights are gathered",
+        premises=(
+            Premise(
+                values_in("plain's bytes over S", 0.9),
+                "plain sends less than a ring must: something was not exchanged",
+            ),
+            Premise(
+                values_in("bytes of ZeRO-3 over plain", 1.425),
+                "ZeRO-3 does not gather the weights for both passes",
+            ),
+            Premise(
+                values_in("bytes of ZeRO-2 over plain", 0.95, 1.05),
+                "a reduce-scatter and an all-gather are not what an all-reduce is made of",
+            ),
+            Premise(
+                values_in("distance from plain's weights", high=1e-4),
+                "the ways do not train the same model",
+            ),
+        ),
+    ),
+    # three messages a unit: the start-up of 192 against that of 3
+    "SH-3": Check(
+        "The bytes decide: in 64 units a step of ZeRO-3 takes less than 1.5 times as long as in "
+        "one",
+        "The bytes do not decide: in 64 units a step of ZeRO-3 takes at least 1.5 times as long as "
+        "in one",
+        less("most units", "fewest units", 1.5),
+        "into how many units the layers are cut, and what a message costs beside its bytes",
+        on_every_tier(CONTRADICTED),
+        (
+            Premise(
+                values_in("bytes of most units over fewest", 0.95, 1.05),
+                "more units send other bytes",
+            ),
+            Premise(
+                values_in("messages of most units over fewest", 63.9, 64.1),
+                "a unit's weights and gradients are not messages of their own",
+            ),
+        ),
+        instead="it takes {:.1f} times as long: every unit has three messages",
+    ),
     # an all-reduce has a start-up time, and few tokens are soon computed
     "MP-3": Check(
         "Splitting the pair pays with the most tokens, and does not with the fewest",

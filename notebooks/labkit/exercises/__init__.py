@@ -1,6 +1,6 @@
 """Tools and exact checks of the exercises."""
 
-from labkit.exercises import capstone, networks, packing, roofline, small_model
+from labkit.exercises import capstone, networks, packing, roofline, sharding, small_model
 from labkit.exercises.code_checks import Wires, run_ranks
 from labkit.exercises.formula_checks import (
     check_attainable,
@@ -27,4 +27,5 @@ from labkit.exercises.parallel_checks import (
 )
 from labkit.exercises.scaling_checks import check_loss_scaler, check_scaled_step
 from labkit.exercises.schedule import bubble, check_order, check_schedule, order_of
+from labkit.exercises.sharding_checks import check_zero1, check_zero2, check_zero3
 from labkit.exercises.timer_check import check_timer

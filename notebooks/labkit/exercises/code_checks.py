@@ -120,7 +120,7 @@ def mistake_in(answer: Any, known_mistakes: Iterable[tuple[str, Any]], otherwise
     )
 
 
-class _Post:
+class _Mailboxes:
     """What is on its way between ranks; it sees when every rank waits for another one."""
 
     def __init__(self, world: int) -> None:
@@ -163,7 +163,7 @@ class Mail:
         origins: the ranks whose tensors may be in what this rank holds, itself among them.
     """
 
-    def __init__(self, rank: int, post: _Post) -> None:
+    def __init__(self, rank: int, post: _Mailboxes) -> None:
         self._rank, self._post = rank, post
         self.sent_bytes, self.origins = 0, {rank}
 
@@ -206,7 +206,7 @@ def run_mailing(
 ) -> tuple[list[Any], list[Mail]]:
     """Run ranks as `run_ranks` does; return what each returned, and its mail."""
     world = len(inputs)
-    post = _Post(world)
+    post = _Mailboxes(world)
     mails = [Mail(rank, post) for rank in range(world)]
     results: list[Any] = [None] * world
     failures: list[BaseException] = []

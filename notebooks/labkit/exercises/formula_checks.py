@@ -159,10 +159,10 @@ INSIDE = [
 
 
 def _busy_share(spans: Sequence[Span], lane: str) -> float:
-    return busy_ms(spans, lane) / _whole(spans)
+    return busy_ms(spans, lane) / _step_ms(spans)
 
 
-def _whole(spans: Sequence[Span]) -> float:
+def _step_ms(spans: Sequence[Span]) -> float:
     return max(ended for *_, ended in spans)
 
 
@@ -186,7 +186,7 @@ check_busy_share = ExactFormula(
     {
         "divide by the time of the whole step": busy_ms,
         "an operation that runs inside another one is counted twice": (
-            lambda spans, lane: sum(b - a for of, _, a, b in spans if of == lane) / _whole(spans)
+            lambda spans, lane: sum(b - a for of, _, a, b in spans if of == lane) / _step_ms(spans)
         ),
     },
     ("operations apart", "operations inside others", "a lane in which nothing ran"),
@@ -264,11 +264,11 @@ check_split_time = ExactFormula(
 )
 
 
-def _able(rows: Sequence[Row], due_h: float) -> list[Row]:
+def _fitting_in_time(rows: Sequence[Row], due_h: float) -> list[Row]:
     return [row for row in rows if row["fits"] and row["hours"] <= due_h]
 
 
-def _least(rows: Sequence[Row], name: str) -> Any:
+def _shape_of_least(rows: Sequence[Row], name: str) -> Any:
     return min(rows, key=lambda row: row[name])["shape"] if rows else "none"
 
 
@@ -290,7 +290,7 @@ def _draw_choice(luck: random.Random) -> tuple[list[dict[str, Any]], float]:
 # Whether `choose(rows, due_h)` takes the cheapest row that fits and is ready in time.
 check_choose = ExactFormula(
     "choose",
-    lambda rows, due_h: _least(_able(rows, due_h), "price"),
+    lambda rows, due_h: _shape_of_least(_fitting_in_time(rows, due_h), "price"),
     (
         (_rows(("small", 9, 9, True), ("big", 2, 14, True)), 10),
         (_rows(("small", 9, 9, True), ("big", 2, 14, True)), 8),
@@ -300,10 +300,10 @@ check_choose = ExactFormula(
     ),
     {
         "that one is not ready in time": (
-            lambda rows, due_h: _least([row for row in rows if row["fits"]], "price")
+            lambda rows, due_h: _shape_of_least([row for row in rows if row["fits"]], "price")
         ),
         "that one does not fit in memory": (
-            lambda rows, due_h: _least([r for r in rows if r["hours"] <= due_h], "price")
+            lambda rows, due_h: _shape_of_least([r for r in rows if r["hours"] <= due_h], "price")
         ),
     },
     draw=_draw_choice,

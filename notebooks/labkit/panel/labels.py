@@ -21,7 +21,7 @@ Box = tuple[float, float, float, float]  # left, top, right, bottom
 
 
 @dataclass(frozen=True)
-class Spot:
+class LabelPosition:
     """Where a name stands relative to its point.
 
     Attributes:
@@ -35,16 +35,16 @@ class Spot:
     dy: float
 
 
-def _spots() -> Iterator[Spot]:
+def _spots() -> Iterator[LabelPosition]:
     """The spots to be tried, the nicest first."""
     for away in AWAY:
-        yield Spot("left", away, 0.0)
-        yield Spot("center", 0.0, -away - 3)
-        yield Spot("center", 0.0, away + 3)
-        yield Spot("right", -away, 0.0)
+        yield LabelPosition("left", away, 0.0)
+        yield LabelPosition("center", 0.0, -away - 3)
+        yield LabelPosition("center", 0.0, away + 3)
+        yield LabelPosition("right", -away, 0.0)
         for dy in (-away, away):
-            yield Spot("left", away, dy)
-            yield Spot("right", -away, dy)
+            yield LabelPosition("left", away, dy)
+            yield LabelPosition("right", -away, dy)
 
 
 SPOTS = tuple(_spots())
@@ -52,7 +52,7 @@ SPOTS = tuple(_spots())
 
 def place_names(
     names: Sequence[tuple[str, Pixel]], marks: Sequence[Pixel], page: Pixel
-) -> list[Spot]:
+) -> list[LabelPosition]:
     """A spot for each name, in turn, where it covers least.
 
     Args:
@@ -78,7 +78,7 @@ def pixels_between(start: Pixel, end: Pixel, every: float) -> Iterator[Pixel]:
         yield start[0] + part * (end[0] - start[0]), start[1] + part * (end[1] - start[1])
 
 
-def _box(name: str, pixel: Pixel, spot: Spot) -> Box:
+def _box(name: str, pixel: Pixel, spot: LabelPosition) -> Box:
     width = LETTER * len(name)
     left_edge = pixel[0] + spot.dx - {"left": 0.0, "center": 0.5, "right": 1.0}[spot.align] * width
     top = pixel[1] + spot.dy - LINE / 2

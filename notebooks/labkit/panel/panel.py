@@ -122,7 +122,7 @@ class Panel:
         if publish is None:
             print(self)
         else:
-            publish(*self._twin())
+            publish(*self._static_picture())
 
     @property
     def evidence(self) -> Evidence:
@@ -275,7 +275,7 @@ class Panel:
 
         Marked in the metadata, by which outputs.js of @miglab/jupyterlab finds a panel again.
         """
-        twin, metadata = self._twin()
+        twin, metadata = self._static_picture()
         try:
             self._widgets = self._widgets or Widgets(self)
         except ImportError:
@@ -285,7 +285,7 @@ class Panel:
         widget_data = bundle[0] if isinstance(bundle, tuple) else bundle
         return {**(widget_data or {}), **twin}, {"labkit_panel": True, **metadata}
 
-    def _twin(self) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _static_picture(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """A static picture of the results, labelled as such; without results only the label."""
         if not self.runner.shown.points:
             return {"text/plain": repr(self), "text/html": f"<p><b>{A_PICTURE}</b></p>"}, {}

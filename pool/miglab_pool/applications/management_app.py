@@ -201,7 +201,7 @@ async def _principal_at_next_news(
 async def metrics(request: Request) -> Response:
     """Return the metrics for Prometheus, at the listener's root, which the hub's proxy hides."""
     runner: PoolRunner = request.app.state.runner
-    leases = await runner.look(lambda pool: pool.leases.brief())
+    leases = await runner.look(lambda pool: pool.leases.brief_views())
     runner.metrics.gpu_call_s.set(runner.gpu_call_s)
     runner.metrics.silent_servers.set(runner.silent_servers)
     runner.metrics.disk_full.set(runner.is_disk_full)
@@ -323,7 +323,7 @@ def management_app(
     app.state.title, app.state.course_titles = title, course_titles
     app.state.members, app.state.parts_caches = members, pool_page.parts_caches(course_titles)
     app.state.streams, app.state.texts = Counter(), SnapshotJson()
-    install_refusals(app, runner.metrics.refused)
+    install_refusals(app, runner.metrics.count_refusal)
     app.add_middleware(BelowBaseUrl, access=lambda: sign_in.access)
     app.add_exception_handler(404, no_such_page)
     return app

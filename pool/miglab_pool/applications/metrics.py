@@ -137,21 +137,21 @@ class Metrics:
             "about",
         )
 
-    def refused(self, reason: str) -> None:
+    def count_refusal(self, reason: str) -> None:
         """Count a refusal."""
         self.refusals.labels(reason if reason in REASONS else "other").inc()
 
-    def unserved(self, state: str, reason: str) -> None:
+    def count_unserved(self, state: str, reason: str) -> None:
         """Count a ticket that ended without a lease; one that waited too long is a refusal too."""
         self._unserved.labels(reason if reason in REASONS else "other").inc()
         if state == TicketState.REFUSED:
-            self.refused(reason)
+            self.count_refusal(reason)
 
     def reclaimed(self, kind: str) -> None:
         """Count a lease that was reclaimed; ``kind`` is a `WarningKind`."""
         self.reclaims.labels(kind).inc()
 
-    def waited(self, shape: str, wait_s: float) -> None:
+    def count_wait(self, shape: str, wait_s: float) -> None:
         """Count a wait that ended with a lease, seconds."""
         self._wait_s.labels(self._shape(shape)).observe(max(0.0, wait_s))
 

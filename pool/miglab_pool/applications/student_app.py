@@ -76,7 +76,7 @@ class TokenBuckets:
 class StudentLeases(Protocol):
     """What a server may do with its own lease."""
 
-    def of_server(self, user: str, server: str) -> LeaseView | None:
+    def lease_of_server(self, user: str, server: str) -> LeaseView | None:
         """Return the live lease of a server; None if it has none."""
 
     def keepalive(self, number: int, actor: str) -> LeaseView:
@@ -135,7 +135,7 @@ class StudentPool(Protocol):
 class RefusalCounter(Protocol):
     """Counts refusals for the metrics."""
 
-    def refused(self, reason: str) -> None:
+    def count_refusal(self, reason: str) -> None:
         """Count a refusal."""
 
 
@@ -200,7 +200,7 @@ def student_app(
         clock,
         "Signals come faster than anybody reads them: one every 15 s is enough.",
     )
-    install_refusals(app, runner.metrics.refused)
+    install_refusals(app, runner.metrics.count_refusal)
     return app
 
 
@@ -286,7 +286,7 @@ async def own_lease(me: Me, runner: Runner) -> LeaseView:
     Raises:
         DeniedError: as `own_server`; 404 if there is no lease.
     """
-    lease = await runner.look(lambda pool: pool.leases.of_server(me.user, me.name))
+    lease = await runner.look(lambda pool: pool.leases.lease_of_server(me.user, me.name))
     if lease is None:
         raise DeniedError(404, "unknown-lease", "This server holds no GPU slice.")
     return lease

@@ -13,10 +13,15 @@ from typing import Any
 
 import pynvml
 
-from miglab_pool.gpu.geometry import Geometry, Placement, Profile
+from miglab_pool.gpu.geometry import Geometry, Placement, Profile, ProfilePlacement
 from miglab_pool.gpu.handles import GpuHandles
 from miglab_pool.gpu.health import ActivityWatch, XidWatch, read_health
-from miglab_pool.gpu.instances import ComputeInstances, gpu_instances, list_gi_ids, profile_of
+from miglab_pool.gpu.instances import (
+    ComputeInstances,
+    gpu_instances,
+    instance_infos,
+    profile_of,
+)
 from miglab_pool.gpu.nvml import (
     MIB,
     call,
@@ -36,7 +41,7 @@ from miglab_pool.gpu.readings import (
     InUse,
     NotFound,
     SliceReading,
-    StillThere,
+    SliceStillListed,
     UnknownGpuError,
     Usage,
     Versions,
@@ -164,6 +169,18 @@ class Driver:
                 readings += self._readings(gpu_uuid, profile, instance, uuids)
         return sorted(readings, key=lambda reading: (reading.placement, reading.ci_id or 0))
 
+    def placements(self, gpu_uuid: str) -> list[Placement]:
+        """Where GPU instances of listed profiles lie, half-made and foreign ones included.
+
+        A fifth of the calls of `slices`, for whoever asks no more than whether there is room.
+        """
+        nvml, placements = self._nvml, []
+        with self._handles.open_gpu(gpu_uuid) as gpu:
+            geometry = self._read_info_once(gpu, gpu_uuid).geometry
+            for info in instance_infos(nvml, gpu, geometry, gpu_uuid):
+                placements.append(Placement(info.placement.start, info.placement.size))
+        return placements
+
     def create(self, gpu_uuid: str, profile: Profile, placement: Placement) -> SliceReading:
         """Make a slice: a GPU instance at the placement, and one compute instance on all of it.
 
@@ -184,18 +201,28 @@ class Driver:
                 with contextlib.suppress(GpuError):  # left to reconcile if stuck
                     call(f"undo {slice_name}", self._nvml.nvmlGpuInstanceDestroy, instance)
                 raise
-            return self._readings(gpu_uuid, profile, instance, self._mig_uuids(gpu, gpu_uuid))[0]
+            info = call(f"read {slice_name}", self._nvml.nvmlGpuInstanceGetInfo, instance)
+            uuids = self._mig_uuids(gpu, gpu_uuid, info.id)
+            return self._readings(gpu_uuid, profile, instance, uuids)[0]
 
-    def destroy(self, gpu_uuid: str, gi_id: int) -> None:
+    def destroy(self, gpu_uuid: str, gi_id: int, expected: ProfilePlacement | None = None) -> None:
         """Destroy a slice: its compute instances, then its GPU instance; then look whether it went.
 
-        One that is already gone is fine.
+        One that is already gone is fine, unless one is expected.
+
+        Args:
+            gpu_uuid: the GPU's UUID.
+            gi_id: the slice's, which NVML gives again once a slice is gone.
+            expected: the slice that is meant; None: whatever has the id.
 
         Raises:
+            NotFound: the expected slice is gone; what has its id now is left alone.
             InUse: a process or a leaked handle holds it; compute instances may be gone already.
-            StillThere: NVML says that it is destroyed, and goes on listing it.
+            SliceStillListed: NVML says that it is destroyed, and goes on listing it.
         """
         nvml, slice_name = self._nvml, f"slice {gi_id} on {gpu_uuid}"
+        if expected is not None:
+            self._check_is_there(gpu_uuid, gi_id, expected)
         with contextlib.suppress(GpuError):  # what cannot be freed is not what is to be destroyed
             self._activity.forget(gpu_uuid, gi_id)
         self._xids.forget(gpu_uuid, gi_id)
@@ -206,8 +233,8 @@ class Driver:
                 instance = call(task, find, gpu, gi_id)
                 self._destroy_compute_instances(geometry, instance, slice_name)
                 call(f"destroy all of {slice_name}", nvml.nvmlGpuInstanceDestroy, instance)
-            if gi_id in list_gi_ids(nvml, gpu, geometry, gpu_uuid):
-                raise StillThere(
+            if gi_id in {info.id for info in instance_infos(nvml, gpu, geometry, gpu_uuid)}:
+                raise SliceStillListed(
                     f"NVML said that it destroyed {slice_name}, and still lists it: its placement "
                     "stays closed, and destroying it is tried again; if it stays, reset the GPU "
                     "or reboot the host."
@@ -314,11 +341,35 @@ class Driver:
         except InUse as error:
             raise InUse(f"Could not {task} (NVMLError_InUse): {UNCUT_IN_USE}.") from error
 
-    def _mig_uuids(self, gpu: Any, gpu_uuid: str) -> dict[tuple[int, int], str]:
+    def _check_is_there(self, gpu_uuid: str, gi_id: int, expected: ProfilePlacement) -> None:
+        """Look whether a GPU instance is the one expected, by its profile and placement.
+
+        The list is asked first: what it shows is there, whether or not it is found by its id.
+
+        Raises:
+            NotFound: there is none with that id, or another has it.
+        """
+        nvml, task = self._nvml, f"find slice {gi_id} on {gpu_uuid}"
+        with self._handles.open_gpu(gpu_uuid) as gpu:
+            geometry = self._read_info_once(gpu, gpu_uuid).geometry
+            listed = {info.id: info for info in instance_infos(nvml, gpu, geometry, gpu_uuid)}
+            if (info := listed.get(gi_id)) is None:
+                instance = call(task, nvml.nvmlDeviceGetGpuInstanceById, gpu, gi_id)
+                info = call(task, nvml.nvmlGpuInstanceGetInfo, instance)
+            profile = profile_of(geometry, info)
+        placement = Placement(info.placement.start, info.placement.size)
+        if (profile.name, placement) != (expected.profile.name, expected.placement):
+            raise NotFound(f"{expected.profile.name} at {expected.placement} is gone: {task}.")
+
+    def _mig_uuids(
+        self, gpu: Any, gpu_uuid: str, only: int | None = None
+    ) -> dict[tuple[int, int], str]:
+        """The UUIDs of the MIG devices, by GPU instance and compute instance; of one, or of all."""
         uuids = {}
         for gi_id, ci_id, device in mig_devices(self._nvml, gpu, gpu_uuid):
-            task = f"read the UUID of slice {gi_id} on {gpu_uuid}"
-            uuids[gi_id, ci_id] = call(task, self._nvml.nvmlDeviceGetUUID, device)
+            if only in (None, gi_id):
+                task = f"read the UUID of slice {gi_id} on {gpu_uuid}"
+                uuids[gi_id, ci_id] = call(task, self._nvml.nvmlDeviceGetUUID, device)
         return uuids
 
     def _readings(

@@ -3,7 +3,7 @@
 A *placement* ``{start}:size`` counts **memory slices** (8 on A100, H100 and H200; 4 on A30).
 Two slices are possible on one GPU if their placements do not overlap and the GPU has enough media
 engines for both; docs/explanation/mig.md gives the source, and the counts that check it.  Both
-conditions are bits (`Placed.bits`): two slices that share one cannot both be on a GPU.
+conditions are bits (`ProfilePlacement.bits`): two slices that share one cannot both be on a GPU.
 """
 
 from collections.abc import Iterable, Sequence
@@ -109,7 +109,7 @@ class Geometry:
         return {profile.profile_id: profile for profile in self.profiles}
 
     @cached_property
-    def placements(self) -> dict[str, tuple[tuple[int, "Placed"], ...]]:
+    def placements(self) -> dict[str, tuple[tuple[int, "ProfilePlacement"], ...]]:
         """By profile, its placements on an empty GPU and their bits, highest start first."""
         return {
             profile.name: tuple((option.bits, option) for option in _all_placements(profile))
@@ -126,7 +126,7 @@ class Geometry:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class ProfilePlacement:
     """A profile at a placement: what occupies a part of a GPU."""
 
     profile: Profile
@@ -142,12 +142,12 @@ class Placed:
         return bits
 
 
-def _all_placements(profile: Profile) -> list[Placed]:
+def _all_placements(profile: Profile) -> list[ProfilePlacement]:
     placements = sorted(profile.placements, reverse=True)
-    return [Placed(profile, placement) for placement in placements]
+    return [ProfilePlacement(profile, placement) for placement in placements]
 
 
-def occupied_mask(placed_slices: Iterable[Placed]) -> int:
+def occupied_mask(placed_slices: Iterable[ProfilePlacement]) -> int:
     """The occupied memory slices, as bits."""
     mask = 0
     for placed_slice in placed_slices:
@@ -155,8 +155,8 @@ def occupied_mask(placed_slices: Iterable[Placed]) -> int:
     return mask
 
 
-def occupied_bits(placed_slices: Iterable[Placed]) -> int:
-    """The bits that slices occupy of a GPU, as `Placed.bits`."""
+def occupied_bits(placed_slices: Iterable[ProfilePlacement]) -> int:
+    """The bits that slices occupy of a GPU, as `ProfilePlacement.bits`."""
     bits = 0
     for placed_slice in placed_slices:
         bits |= placed_slice.bits
@@ -180,13 +180,15 @@ def without_placements(geometry: Geometry, closed: frozenset[object]) -> Geometr
     return Geometry(geometry.memory_slices, tuple(profiles))
 
 
-def legal_placements(profile: Profile, placed_slices: Iterable[Placed]) -> list[Placement]:
+def legal_placements(
+    profile: Profile, placed_slices: Iterable[ProfilePlacement]
+) -> list[Placement]:
     """Where ``profile`` can still be created beside ``placed_slices``, lowest start first."""
     occupied = occupied_bits(placed_slices)
     return [
         placement
         for placement in profile.placements
-        if not Placed(profile, placement).bits & occupied
+        if not ProfilePlacement(profile, placement).bits & occupied
     ]
 
 

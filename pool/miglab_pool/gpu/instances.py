@@ -34,15 +34,13 @@ def gpu_instances(nvml: Any, gpu: Any, profile: Profile, owner: str) -> list[Any
     return list(handles[: count.value])
 
 
-def list_gi_ids(nvml: Any, gpu: Any, geometry: Geometry, owner: str) -> set[int]:
-    """The ids of the GPU instances that NVML lists; one that goes meanwhile is not there."""
-    gi_ids = set()
+def instance_infos(nvml: Any, gpu: Any, geometry: Geometry, owner: str) -> Iterator[Any]:
+    """What NVML says of each GPU instance that it lists; one that goes meanwhile is not there."""
     for profile in geometry.profiles:
         for instance in gpu_instances(nvml, gpu, profile, owner):
             with suppress(NotFound):
                 task = f"read a {profile.name} slice of {owner}"
-                gi_ids.add(call(task, nvml.nvmlGpuInstanceGetInfo, instance).id)
-    return gi_ids
+                yield call(task, nvml.nvmlGpuInstanceGetInfo, instance)
 
 
 def profile_of(geometry: Geometry, info: Any) -> Profile:

@@ -7,6 +7,7 @@ nothing: which slice is made or destroyed, and when, is not known here.
 import ctypes
 import math
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import pynvml
@@ -213,7 +214,13 @@ def read_geometry(nvml: Any, gpu: Any, owner: str) -> Geometry:
             engines = Engines(info.decoderCount, info.encoderCount, info.jpegCount, info.ofaCount)
             profiles.append((_profile(nvml, gpu, enum, info, owner), engines))
     ends = [start + profile.size for profile, _ in profiles for start in profile.starts]
-    return Geometry(max(ends, default=0), with_engines(profiles))
+    return _shared(Geometry(max(ends, default=0), with_engines(profiles)))
+
+
+@lru_cache(maxsize=64)
+def _shared(geometry: Geometry) -> Geometry:
+    """One object for all GPUs that are cut alike, so that a lab's few geometries count as few."""
+    return geometry
 
 
 def read_sm_count(nvml: Any, gpu: Any, owner: str) -> int | None:

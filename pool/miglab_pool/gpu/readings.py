@@ -180,7 +180,7 @@ class NoRoom(GpuError):
     """NVML finds no room at the placement, and nothing was created: read the GPU's slices again."""
 
 
-class StillThere(GpuError):
+class SliceStillListed(GpuError):
     """NVML says that a slice is destroyed, and lists it all the same."""
 
 

@@ -273,6 +273,7 @@ class WatchedDriver:
 
     info = _watched(Driver.info)
     slices = _watched(Driver.slices)
+    placements = _watched(Driver.placements)
     create = _watched(Driver.create, changes=True)
     destroy = _watched(Driver.destroy, changes=True)
     usages = _watched(Driver.usages)

@@ -71,13 +71,13 @@ class Notifier:
 class Counters(Protocol):
     """The service's counters of what happens in requests."""
 
-    def waited(self, shape: str, wait_s: float) -> None:
+    def count_wait(self, shape: str, wait_s: float) -> None:
         """Count a wait that ended with a lease, seconds."""
 
     def reclaimed(self, kind: str) -> None:
         """Count a lease that was reclaimed; ``kind`` is a `WarningKind`."""
 
-    def refused(self, reason: str) -> None:
+    def count_refusal(self, reason: str) -> None:
         """Count a refusal."""
 
 

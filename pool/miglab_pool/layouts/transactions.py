@@ -12,7 +12,7 @@ from dataclasses import replace
 from miglab_api.gpus import GpuLayout, LayoutDrain, Layouts, PlacedSlice, SliceState
 from miglab_api.leases import LeaseState
 from miglab_api.wording import partition_in_words
-from miglab_pool.gpu.geometry import Placed
+from miglab_pool.gpu.geometry import ProfilePlacement
 from miglab_pool.layouts.file import LayoutDraft, PartitionableGpu, resolve
 from miglab_pool.ledger.rows import GPU_OK, LeaseRow, SliceRow
 from miglab_pool.refused import Refused
@@ -200,7 +200,7 @@ def _ends_at(lease: LeaseRow) -> float | None:
     return min(ends, default=None)
 
 
-def _placed_slices(placed_slices: Iterable[Placed]) -> tuple[PlacedSlice, ...]:
+def _placed_slices(placed_slices: Iterable[ProfilePlacement]) -> tuple[PlacedSlice, ...]:
     views = [
         PlacedSlice(
             profile=placed_slice.profile.name,

@@ -159,8 +159,10 @@ def _serve_queue(store: Store, tx: Transaction) -> None:
     """Grant waiting tickets for slices, in the order of the queue."""
     view = store.view(tx.at)
     queued = [ticket for ticket in view.queued if ticket.shape != FULL]
+    if not queued:
+        return
     requests = {(profiles_of(ticket.shape), ticket.course) for ticket in queued}
-    if not requests or not queue.any_fits(requests, slots.open_gpus(view)):
+    if not queue.any_fits(requests, slots.open_gpus(view)):
         return
     waiting = queue.servable_without_slot(view)  # one order for the whole pass
     while waiting:
@@ -195,7 +197,9 @@ def _prepare_reserved_slots(store: Store, tx: Transaction) -> None:
         if tx.at >= gpu.unprepared_until and _is_missing(gpu, slot):
             free = [slice_row for slice_row in gpu.slices if slice_row.state == SliceState.FREE]
             in_the_way = [
-                slice_row for slice_row in free if clash(gpu.placed(slice_row), slot.placed_slice)
+                slice_row
+                for slice_row in free
+                if clash(gpu.placement_of(slice_row), slot.placed_slice)
             ]
             choice = Choice(slot.gpu, slot.placed_slice.profile, slot.placed_slice.placement)
             _recut(store, tx, in_the_way, [choice], f"for reservation {row.id}")
@@ -213,12 +217,16 @@ def _is_missing(gpu: GpuSnapshot, slot: Slot) -> bool:
 def prepare_for_layouts(store: Store, tx: Transaction) -> None:
     """Destroy free slices that layouts do not have, and make those that they lack."""
     for gpu in store.view(tx.at).gpus.values():
-        is_usable = gpu.occupancy is not None and gpu.occupancy.usable
-        if gpu.layout and is_usable and tx.at >= gpu.unprepared_until:
+        if gpu.layout and _is_usable(gpu) and tx.at >= gpu.unprepared_until:
             rows, todo = {row.id: row for row in gpu.slices}, gpu.change()
             removes = [rows[change.number] for change in todo.removes]
             makes = [Choice(gpu.uuid, slot.profile, slot.placement) for slot in todo.ready]
             _recut(store, tx, removes, makes, f"for layout {gpu.layout}")
+
+
+def _is_usable(gpu: GpuSnapshot) -> bool:
+    """Whether slices may be granted and made on a GPU now."""
+    return gpu.occupancy is not None and gpu.occupancy.usable
 
 
 def _recut(

@@ -61,7 +61,7 @@ class Tickets(Subject):
         return self._view(self.store.find(TicketRow, number))
 
     @locked
-    def of_server(self, user: str, server: str) -> int | None:
+    def ticket_of_server(self, user: str, server: str) -> int | None:
         """Return the number of a server's live ticket; None if it has none."""
         ticket = server_ticket(self.store, user, server)
         return ticket.id if ticket is not None else None
@@ -289,7 +289,7 @@ def _describe_missing_offer(ticket: TicketRow) -> str:
 def _attend(store: Store, ticket: TicketRow) -> TicketRow:
     """Record that a ticket is attended; in memory only, as a restart begins every grace anew."""
     is_open = ticket.state in (TicketState.WAITING, TicketState.OFFERED)
-    return store.state.attend(ticket, store.now()) if is_open else ticket
+    return store.state.note_attended(ticket, store.now()) if is_open else ticket
 
 
 def _attached_lease(store: Store, user: str, server: str) -> LeaseRow | None:
@@ -362,7 +362,7 @@ def confirm_waiting(store: Store, tx: Transaction, ticket: TicketRow) -> TicketR
 
     A ticket that had left the queue for a while returns.  The ticket keeps its age.
     """
-    ticket = store.state.attend(ticket, tx.at)
+    ticket = store.state.note_attended(ticket, tx.at)
     is_asked = answer_deadline(store.settings, store.started_at, ticket, tx.at) is not None
     if is_asked or ticket.state == TicketState.ASIDE:
         waiting_ticket = replace(
@@ -436,7 +436,9 @@ def drop_blocked(store: Store, tx: Transaction, gpu: str) -> None:
     for row in rows:
         if row.state != SliceState.MAKING:
             continue
-        is_blocked = any(clash(store.placed(row), store.placed(other)) for other in obstacles)
+        is_blocked = any(
+            clash(store.placement_of(row), store.placement_of(other)) for other in obstacles
+        )
         if not is_blocked and not store.has_lost(gpu):
             continue
         reason = f"slice {row.id} cannot be made: something is in its way on {gpu}"

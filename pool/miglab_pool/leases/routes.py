@@ -43,7 +43,7 @@ async def ask(request: TicketRequest, _: Spawner, runner: Runner, response: Resp
 
     def decision(pool: LeasesPool) -> TicketView:
         pool.people.rename_user(request.user_id, request.user)
-        before = pool.tickets.of_server(request.user, request.server)
+        before = pool.tickets.ticket_of_server(request.user, request.server)
         ticket = pool.tickets.request(request)
         is_new = before != ticket.id
         response.status_code = 201 if is_new else 200
@@ -87,7 +87,7 @@ async def take(ticket_id: int, _: Spawner, runner: Runner) -> LeaseView:
         lambda pool: (pool.tickets.find(ticket_id), pool.tickets.take(ticket_id))
     )
     if ticket.state is TicketState.OFFERED:
-        runner.metrics.waited(lease.shape, lease.granted_at - ticket.created_at)
+        runner.metrics.count_wait(lease.shape, lease.granted_at - ticket.created_at)
     return lease
 
 

@@ -57,7 +57,7 @@ class Leases(Subject):
         """
         return full_view(self.store, self.store.find(LeaseRow, number))
 
-    def of_server(self, user: str, server: str) -> LeaseView | None:
+    def lease_of_server(self, user: str, server: str) -> LeaseView | None:
         """Return the live lease of a server; None if it has none."""
         view = self.store.current
         rows = [row for row in view.leases.values() if (row.user, row.server) == (user, server)]
@@ -69,7 +69,7 @@ class Leases(Subject):
         rows = (row for row in view.leases.values() if user is None or row.user == user)
         return [pool_views.full_lease_view(view, row) for row in rows]
 
-    def brief(self) -> list[LeaseView]:
+    def brief_views(self) -> list[LeaseView]:
         """Return the live leases, without how many wait for them and their extension limits."""
         view = self.store.current
         return [pool_views.lease_view(view, row) for row in view.leases.values()]
@@ -79,7 +79,7 @@ class Leases(Subject):
         rows = self.store.current.leases.values()
         return frozenset(row.id for row in rows if row.state == LeaseState.WARNED)
 
-    def due(self) -> list[LeaseView]:
+    def leases_to_stop(self) -> list[LeaseView]:
         """Return the leases whose server should stop now: a borrow that is over, or a lost slice.
 
         Their slices are freed only once the holder is gone.
@@ -105,7 +105,7 @@ class Leases(Subject):
         """How many readings of the slices have come back."""
         return self.store.samples
 
-    def needed(self, idle_s: Mapping[int, float]) -> Mapping[int, str]:
+    def needed_leases(self, idle_s: Mapping[int, float]) -> Mapping[int, str]:
         """Return the open leases that end because somebody needs their slices, and why.
 
         ``idle_s`` says for how long each lease has been idle.
@@ -126,7 +126,7 @@ class Leases(Subject):
             with self.store.write(durable=True) as tx:
                 tx.pause(pause_reason, actor, PauseKind.MAINTENANCE if pause_reason else None)
 
-    def cases(self) -> list[LeaseCase]:
+    def lease_cases(self) -> list[LeaseCase]:
         """Return the leases in use, as the reclaimer judges them."""
         view = self.store.current
         return [
@@ -312,7 +312,7 @@ class Leases(Subject):
         return full_view(self.store, lease)
 
     @locked
-    def worked(self, number: int) -> None:
+    def note_work(self, number: int) -> None:
         """Record that work was seen: the count of keepalives begins anew."""
         with self.store.write() as tx:
             lease = self.store.state.leases.get(number)

@@ -141,7 +141,7 @@ class State:
             del self.tickets[ticket.id]
             self.changed.add("tickets")
 
-    def attend(self, ticket: TicketRow, at: float) -> TicketRow:
+    def note_attended(self, ticket: TicketRow, at: float) -> TicketRow:
         """Note, in memory only, that somebody still waits for a ticket."""
         ticket = self.tickets[ticket.id] = dataclasses.replace(ticket, attended_at=at)
         self.changed.add("tickets")
@@ -220,10 +220,10 @@ class Transaction:
             action: what a person did, in a word, such as ``quarantine``; a person's act without one
                 is called by the state it led to.
         """
-        self._begin()
         before = self._state.of_kind(row.kind).get(row.key)
         if before == row:
-            return
+            return  # what is there already is no change, and wakes nobody
+        self._begin()
         self._write(row, is_new=before is None)
         if before is None or before.state != row.state:
             states = ("" if before is None else before.state, row.state)

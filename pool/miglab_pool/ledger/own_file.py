@@ -59,8 +59,10 @@ def note_identity(path: Path, identity: str) -> None:
     """Note which ledger is this lab's from now on."""
     note = identity_file(path)
     draft = note.with_suffix(".id-new")
-    draft.write_text(f"{identity}\n", encoding="ascii")
-    draft.chmod(0o600)
+    draft.unlink(missing_ok=True)
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="ascii") as stream:
+        stream.write(f"{identity}\n")
     _sync(draft)
     draft.replace(note)
 

@@ -22,7 +22,7 @@ from itertools import count
 from math import inf
 
 from miglab_api.tickets import WaitEstimate
-from miglab_pool.gpu.geometry import Placed
+from miglab_pool.gpu.geometry import ProfilePlacement
 from miglab_pool.queue.order import first_that_fits, hold_for
 from miglab_pool.queue.rules import WaitingTicket, queue_order
 from miglab_pool.state.fair_share import FairShareUsage
@@ -35,7 +35,7 @@ from miglab_pool.state.placement import (
 )
 from miglab_pool.state.wait_estimates import EstimateKey
 
-PlacedOn = tuple[str, Placed]  # the GPU, and what lies there
+PlacedOn = tuple[str, ProfilePlacement]  # the GPU, and what lies there
 
 LEAST_HISTORY = 5  # leases that are over; fewer are no history
 HORIZON_S = 12 * 3600.0  # a day of classes: no estimate goes beyond it
@@ -57,7 +57,7 @@ class Holding:
 
     Attributes:
         slices: the slices, each with its GPU.
-        age_s: how long they have been held.
+        age_s: how long they have been held, since the grant.
         last_end_s: until its end if every extension is used; None for no end.
         idle_end_s: until it is reclaimed as idle, unless somebody says "I am still here".
         is_borrow: whether a measurement holds them, and not a server.
@@ -206,7 +206,9 @@ class QueueSimulation:
             self._gpus[gpu] = replace(occupancy, live=tuple(live))
 
     def _occupy(self, ticket: WaitingTicket, choices: Sequence[Choice], at_s: float) -> None:
-        slices = tuple((choice.gpu, Placed(choice.profile, choice.placement)) for choice in choices)
+        slices = tuple(
+            (choice.gpu, ProfilePlacement(choice.profile, choice.placement)) for choice in choices
+        )
         for gpu, placed_slice in slices:
             occupancy = self._gpus[gpu]
             live = (*occupancy.live, placed_slice)

@@ -10,7 +10,7 @@ from math import inf
 from miglab_api.gpus import SliceState
 from miglab_api.leases import LeaseState, WarningKind
 from miglab_api.tickets import WaitEstimate
-from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile
+from miglab_pool.gpu.geometry import Geometry, Placement, Profile, ProfilePlacement
 from miglab_pool.gpu.shapes import profiles_of
 from miglab_pool.ledger.rows import FULL, GPU_OK, LeaseRow, SliceRow
 from miglab_pool.queue import offers
@@ -30,7 +30,7 @@ SOON_S = 0.0  # what is being scrubbed or made anew is free in seconds
 
 WHOLE = Profile(FULL, -1, -1, 0, 1, 0, 0, 1, (0,))
 WHOLE_GPU = Geometry(1, (WHOLE,))
-WHOLE_PLACE = Placed(WHOLE, Placement(0, 1))
+WHOLE_PLACE = ProfilePlacement(WHOLE, Placement(0, 1))
 
 
 def gather_input(view: PoolView) -> SimulationInput:
@@ -109,7 +109,7 @@ def _holding(view: PoolView, lease: LeaseRow, at: float) -> Holding:
     slices = tuple(_slices(view, view.slices_of(lease)))
     if lease.state == LeaseState.RELEASING:
         return Holding(slices, 0.0, SOON_S)
-    age_s = 0.0 if lease.attached_at is None else at - lease.attached_at
+    age_s = at - lease.granted_at
     if lease.reclaim_at is not None and lease.warn_kind != WarningKind.IDLE:
         left_s = max(0.0, lease.reclaim_at - at)
         return Holding(slices, age_s, left_s, is_borrow=lease.is_borrow)
@@ -124,12 +124,12 @@ def _remaining_s(ends_at: float | None, at: float) -> float | None:
     return None if ends_at in (None, inf) else max(0.0, ends_at - at)
 
 
-def _slices(view: PoolView, rows: list[SliceRow]) -> Iterator[tuple[str, Placed]]:
+def _slices(view: PoolView, rows: list[SliceRow]) -> Iterator[tuple[str, ProfilePlacement]]:
     for row in rows:
         if row.profile == FULL:
             yield row.gpu, WHOLE_PLACE
         elif view.facts[row.gpu].is_partitionable:
-            yield row.gpu, view.placed(row)
+            yield row.gpu, view.placement_of(row)
 
 
 def _recent_history(view: PoolView, at: float) -> RecentHistory:
@@ -147,9 +147,13 @@ def _recent_history(view: PoolView, at: float) -> RecentHistory:
 
 
 def _lengths(over: Iterable[LeaseUse]) -> tuple[float, ...]:
-    """Return how long the last leases that are over lasted, shortest first."""
+    """Return how long the last leases that are over kept their slices, shortest first.
+
+    A measurement takes seconds, and on a busy host creating its slice and starting its process take
+    as long: whoever waits behind it waits for these too.
+    """
     recent = list(over)[-MOST_HISTORY:]
-    return tuple(sorted((use.ended_at or 0) - (use.began_at or 0) for use in recent))
+    return tuple(sorted(use.occupied_s for use in recent))
 
 
 def _arrival(use: LeaseUse) -> WaitingTicket:

@@ -58,7 +58,7 @@ class _GpuRoom:
     """The room on one GPU while leases to end are chosen.
 
     Attributes:
-        places: where each profile may lie, as `Placed.bits`.
+        places: where each profile may lie, as `ProfilePlacement.bits`.
         course: the only course that gets leases there; empty: every course.
         occupied: what does not become free, as bits.
         open: the open leases on the GPU, each with its bits.
@@ -167,7 +167,7 @@ def _leases_on_reserved_slots(view: PoolView) -> dict[int, str]:
     for reservation, slot in () if view.paused else slots.slots_with_reservation(view):
         for row in view.gpus[slot.gpu].slices:
             lease = view.leases.get(row.lease or 0)
-            lies_there = view.placed(row).bits & slot.placed_slice.bits
+            lies_there = view.placement_of(row).bits & slot.placed_slice.bits
             if lease and lies_there and _is_open(view, lease, warning_s):
                 starts_at = starts[reservation.id]
                 reasons[lease.id] = _reservation_reason(view, reservation, starts_at)
@@ -225,7 +225,7 @@ def _with_leases(view: PoolView, gpu: GpuSnapshot, room: _GpuRoom) -> _GpuRoom:
     ahead_s = view.settings.reclaim.warning_s if is_promised else 0.0
     for row in gpu.slices:
         lease = view.leases.get(row.lease or 0)
-        bits = 1 if row.profile == FULL else view.placed(row).bits
+        bits = 1 if row.profile == FULL else view.placement_of(row).bits
         if lease is not None and _is_open(view, lease, ahead_s) and not row.is_fixed:
             room.open.append((bits, lease))
         elif row.is_fixed or (lease is not None and not _ends_anyway(view, lease)):
@@ -319,7 +319,7 @@ def demand(view: PoolView) -> Demand:
         requests,
         frozenset(name for names, _ in requests for name in names),
         first.user if first else "",
-        _masks(queue.hold_for(first, view.occupancies)),
+        {} if first is None else _masks(queue.hold_for(first, view.occupancies)),
         _masks(places_by_gpu(reserved_slots)),
     )
 
@@ -355,7 +355,9 @@ def _wanted_profiles_on(
     occupancy = view.gpus[row.gpu].occupancy
     if row.profile == FULL or occupancy is None or not occupancy.usable:
         return frozenset({FULL} if row.profile == FULL else ())
-    freed_bits = {view.placed(slice_row).bits for slice_row in freed if slice_row.gpu == row.gpu}
+    freed_bits = {
+        view.placement_of(slice_row).bits for slice_row in freed if slice_row.gpu == row.gpu
+    }
     leased_bits = 0
     for bits in _live_bits(view.gpus[row.gpu]) - freed_bits:
         leased_bits |= bits
@@ -369,7 +371,7 @@ def _wanted_profiles_on(
 
 @cached_on_instance
 def _live_bits(gpu: GpuSnapshot) -> frozenset[int]:
-    """Return what is in use on a GPU, as `Placed.bits`."""
+    """Return what is in use on a GPU, as `ProfilePlacement.bits`."""
     return (
         frozenset(placement.bits for placement in gpu.occupancy.live)
         if gpu.occupancy

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from miglab_api.offers import CPU, CourseOffers, Offers, QuotaLeft, ShapeOffer
 from miglab_api.tickets import Headcount, Purpose, TicketRequest, WaitEstimate
-from miglab_pool.gpu.geometry import Placed
+from miglab_pool.gpu.geometry import ProfilePlacement
 from miglab_pool.gpu.shapes import Shape, ShapeError, profiles_of, resolve
 from miglab_pool.ledger.rows import TicketRow
 from miglab_pool.queue import order as queue
@@ -31,6 +31,7 @@ from miglab_pool.state.placement import (
     GpuOccupancy,
     could_ever_fit,
     course_gpus_first,
+    fits,
     place,
     usable_by_course,
     without_reserved,
@@ -189,7 +190,7 @@ def _count_all(view: PoolView, shape: Shape, course: str) -> int:
     """Return how many members of a course could have a shape if nothing were leased."""
     if shape.is_full:
         return sum(gpu.course in ("", course) for gpu in _whole_gpus(view))
-    empty = [replace(occupancy, live=occupancy.immovable) for occupancy in view.occupancies]
+    empty = [gpu.emptied for gpu in view.gpus.values() if gpu.emptied is not None]
     return count_free(shape.profiles, usable_by_course(empty, course))
 
 
@@ -281,7 +282,7 @@ def count_free(profiles: Sequence[str], states: Iterable[GpuOccupancy]) -> int:
     """Return how many such leases could be granted in a row, at most `MOST_COUNTED`."""
     usable = [state for state in states if state.usable]
     if len(set(profiles)) == 1:
-        free = sum(_count_on(profiles[0], state) for state in usable)
+        free = sum(fits(state.geometry).count(state.occupied, profiles[0]) for state in usable)
         return min(free // len(profiles), MOST_COUNTED)
     count = 0
     while count < MOST_COUNTED:
@@ -290,20 +291,11 @@ def count_free(profiles: Sequence[str], states: Iterable[GpuOccupancy]) -> int:
             return count
         count += 1
         for choice in choices:
-            placed_slice = Placed(choice.profile, choice.placement)
+            placed_slice = ProfilePlacement(choice.profile, choice.placement)
             usable = [
                 replace(s, live=(*s.live, placed_slice), warm=()) if s.gpu == choice.gpu else s
                 for s in usable
             ]
-    return count
-
-
-def _count_on(name: str, state: GpuOccupancy) -> int:
-    """Return how many slices of a profile fit beside the live ones, lowest start first."""
-    count, occupied = 0, state.occupied
-    for bits, _ in reversed(state.geometry.placements.get(name, ())):
-        if not bits & occupied:
-            count, occupied = count + 1, occupied | bits
     return count
 
 
@@ -425,11 +417,7 @@ def _is_possible(view: PoolView, shape: Shape, course: str) -> bool:
     usable_gpus = [gpu for gpu in view.facts.values() if gpu.course in ("", course)]
     if shape.is_full:
         return any(gpu.is_whole for gpu in usable_gpus)
-    gpus = [
-        GpuOccupancy(gpu.row.uuid, gpu.hardware)
-        for gpu in usable_gpus
-        if gpu.hardware is not None and not gpu.is_whole
-    ]
+    gpus = [gpu.bare for gpu in usable_gpus if gpu.bare is not None]
     return could_ever_fit(shape.profiles, gpus)
 
 

@@ -14,7 +14,7 @@ from math import inf
 from typing import NamedTuple
 
 from miglab_api.tickets import TicketState
-from miglab_pool.gpu.geometry import Geometry, Placed
+from miglab_pool.gpu.geometry import Geometry, ProfilePlacement
 from miglab_pool.gpu.shapes import profiles_of
 from miglab_pool.ledger.rows import FULL, TicketRow
 from miglab_pool.queue.quotas import (
@@ -28,7 +28,7 @@ from miglab_pool.queue.quotas import (
 )
 from miglab_pool.queue.rules import Grant, WaitingTicket, queue_order
 from miglab_pool.queue.waste import WHY as WHY_WASTED
-from miglab_pool.queue.waste import wastes
+from miglab_pool.queue.waste import has_wasted_much
 from miglab_pool.reservations import guarantees, slots
 from miglab_pool.settings import PoolSettings
 from miglab_pool.state.fair_share import FairShareUsage, LeaseUse
@@ -181,7 +181,7 @@ def servable_tickets(view: PoolView) -> tuple[WaitingTicket, ...]:
         if (ticket.user, tickets[ticket.id].server) not in busy_servers
     ]
     if view.wasted:
-        free.sort(key=lambda ticket: wastes(view, ticket.user))
+        free.sort(key=lambda ticket: has_wasted_much(view, ticket.user))
     return tuple(within_quotas(view, free))
 
 
@@ -249,7 +249,7 @@ def wait_reason(view: PoolView, row: TicketRow) -> str:
         return "Your slices are being made."
     if (row.user, row.server) in view.held_servers:
         return "Your previous server still holds its slices. The new one starts once it ends."
-    if wastes(view, row.user):
+    if has_wasted_much(view, row.user):
         return WHY_WASTED
     reason = quota_wait_reason(view, row) or _reservation_wait_reason(view, row)
     if reason or row.next_at is None:
@@ -424,7 +424,7 @@ def choose_hold(profiles: Sequence[str], gpus: Sequence[GpuOccupancy]) -> Reserv
     Returns:
         The hold, by GPU; profiles that no usable GPU can take are missing.
     """
-    hold: dict[str, tuple[Placed, ...]] = {}
+    hold: dict[str, tuple[ProfilePlacement, ...]] = {}
     for name in sorted(profiles, key=lambda name: -_largest_size(name, gpus)):
         candidates = [
             (
@@ -449,7 +449,7 @@ class _Candidate(NamedTuple):
     frees_at: float
     leases: int
     start: int
-    placed_slice: Placed
+    placed_slice: ProfilePlacement
 
 
 def _largest_size(name: str, gpus: Iterable[GpuOccupancy]) -> int:
@@ -463,7 +463,7 @@ def _has_profile(occupancy: GpuOccupancy, name: str) -> bool:
 
 @cached_on_instance
 def _soonest_placement(
-    occupancy: GpuOccupancy, name: str, hold: tuple[Placed, ...]
+    occupancy: GpuOccupancy, name: str, hold: tuple[ProfilePlacement, ...]
 ) -> _Candidate | None:
     """Return where a slice can be held soonest on a GPU, beside what is held there already."""
     if not occupancy.usable or not _has_profile(occupancy, name):
@@ -471,7 +471,7 @@ def _soonest_placement(
     profile, occupied = occupancy.geometry.by_name[name], (*occupancy.immovable, *hold)
     live = [(candidate.bits, candidate.placement.mask) for candidate in occupancy.live]
     candidates = []
-    for candidate in (Placed(profile, placement) for placement in profile.placements):
+    for candidate in (ProfilePlacement(profile, placement) for placement in profile.placements):
         if any(clash(candidate, other) for other in occupied):
             continue
         ends = [occupancy.frees_at.get(mask, inf) for bits, mask in live if bits & candidate.bits]

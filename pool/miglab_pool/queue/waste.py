@@ -25,7 +25,7 @@ WHY = (
 )
 
 
-def wastes(view: PoolView, user: str) -> bool:
+def has_wasted_much(view: PoolView, user: str) -> bool:
     """Whether a student has let too much go to waste since they last used a slice."""
     since = view.at - DAY_S
     return sum(at > since for at in view.wasted.get(user, ())) >= MOST_WASTED
@@ -33,4 +33,4 @@ def wastes(view: PoolView, user: str) -> bool:
 
 def may_end_leases(view: PoolView, ticket: TicketRow) -> bool:
     """Whether an open lease may end for a ticket."""
-    return view.at - ticket.attended_at <= ATTENDED_S and not wastes(view, ticket.user)
+    return view.at - ticket.attended_at <= ATTENDED_S and not has_wasted_much(view, ticket.user)

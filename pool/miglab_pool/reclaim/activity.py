@@ -267,15 +267,14 @@ def judge(
         reading: what NVML reads of its slices.
         held_s: how long the lease is held; nobody is idle longer than that.
         limits: what counts, and for how long: [reclaim].
-        others_report: whether enough of the course's servers are heard, so that the silence of one
-            is its own.
+        others_report: whether enough of the lab's servers are heard, so that the silence of one is
+            its own.
     """
     if server is None or server.age_s > limits.stale_s:
         judgement = _judge_by_gpu(server, reading, held_s, limits)
-        is_own_silence = server is not None and others_report
         return (
             _judge_by_empty_slice(judgement, reading, held_s, limits)
-            if is_own_silence
+            if others_report
             else judgement
         )
     work_age_s, missing = _age_of_work(server, reading)
@@ -314,7 +313,11 @@ def _judge_by_gpu(
 def _judge_by_empty_slice(
     judgement: ActivityJudgement, reading: Reading, held_s: float, limits: Reclaim
 ) -> ActivityJudgement:
-    """Judge an empty slice whose server fell silent: it is protected no longer than a busy one."""
+    """Judge an empty slice of a silent server: it is protected no longer than one said to be busy.
+
+    Neither has something to lose on the slice.  So it does not matter whether the server has ever
+    reported.
+    """
     idle_s = _idle_s(None, reading, held_s, limits)
     if idle_s is None or idle_s <= limits.stale_s or judgement.activity is Activity.ACTIVE:
         return judgement

@@ -124,7 +124,7 @@ class LeaseFacts:
         needed: why it ends for somebody who needs its slices; empty: nobody does, or it is
             guaranteed.
         is_borrow: whether measurements borrowed it: it ends with them, and nobody is warned.
-        others_report: whether at least half of its course's servers report.
+        others_report: whether at least half of the lab's servers report.
     """
 
     held_since: float

@@ -10,7 +10,6 @@ server has reported again, and every warning that nobody could answer begins ane
 import json
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -54,7 +53,7 @@ class ReclaimableLeases(Protocol):
     def samples(self) -> int:
         """How often the slices were read."""
 
-    def needed(self, idle_s: Mapping[int, float]) -> Mapping[int, str]:
+    def needed_leases(self, idle_s: Mapping[int, float]) -> Mapping[int, str]:
         """The leases that end because somebody needs them, with the reason.
 
         Args:
@@ -64,7 +63,7 @@ class ReclaimableLeases(Protocol):
     def close_for_maintenance(self, reason: str, cause: str, /) -> None:
         """Grant nothing for this reason; empty: grant again, unless a person has paused."""
 
-    def cases(self) -> Sequence[LeaseCase]:
+    def lease_cases(self) -> Sequence[LeaseCase]:
         """The leases in use."""
 
     def warn(self, number: int, kind: WarningKind, reason: str, reclaim_at: float) -> LeaseView:
@@ -78,7 +77,7 @@ class ReclaimableLeases(Protocol):
     ) -> LeaseView:
         """Give a warned holder longer, or less."""
 
-    def worked(self, number: int) -> None:
+    def note_work(self, number: int) -> None:
         """Note that a lease has worked."""
 
     def release(self, number: int, cause: str, reason: str, /) -> LeaseView:
@@ -161,7 +160,7 @@ class Reclaimer:
         self._count = count
         self._clock = clock
         self._watches: dict[int, _Watch] = {}
-        self._reporting_courses: frozenset[str] = frozenset()
+        self._others_report = False
         self.silent_servers = 0  # at the last round
         self._tally = ActivityTotals(clock)
         self._samples = -1
@@ -175,7 +174,7 @@ class Reclaimer:
     def round(self, pool: LeaseKeeper) -> None:
         """Review every lease in use once."""
         leases = pool.leases
-        cases = {case.lease.id: case for case in leases.cases()}
+        cases = {case.lease.id: case for case in leases.lease_cases()}
         self._board.keep(cases)
         for lease in self._watches.keys() - cases.keys():
             del self._watches[lease]
@@ -196,7 +195,7 @@ class Reclaimer:
         """Return the present verdicts on one user's leases or on all; changes nothing."""
         leases = pool.leases
         self._note_samples(leases)
-        cases = [case for case in leases.cases() if user in (None, case.lease.user)]
+        cases = [case for case in leases.lease_cases() if user in (None, case.lease.user)]
         needed = self._needed(leases)
         return [
             self._explanation(case, self._verdict(leases, case, needed.get(case.lease.id, "")))
@@ -211,23 +210,25 @@ class Reclaimer:
     # -- looking ------------------------------------------------------------------------------
 
     def _note_silent_servers(self, cases: Iterable[LeaseCase], now: float) -> None:
-        """Note how many servers are silent, and of which courses at least half report."""
-        servers, silent, silent_for_long = Counter[str](), Counter[str](), 0
+        """Note how many servers are silent, and whether at least half of all report.
+
+        If fewer do, the fault may be the lab's, and nothing follows from the silence of one.  The
+        whole lab counts: a course may have one student.
+        """
+        servers = silent = silent_for_long = 0
         for case in cases:
             if case.lease.purpose is Purpose.BORROW:
                 continue  # it goes back when its measurements are over
             stale_s = self.rules.limits.stale_s
             is_silent = self._board.is_silent(case.lease.id, stale_s)
-            servers[case.lease.course] += 1
-            silent[case.lease.course] += is_silent
+            servers += 1
+            silent += is_silent
             silent_for_long += is_silent and now - case.held_since > stale_s
         self.silent_servers = silent_for_long
-        self._reporting_courses = frozenset(
-            course for course in servers if 2 * silent[course] <= servers[course]
-        )
+        self._others_report = 2 * silent <= servers
 
     def _needed(self, leases: ReclaimableLeases) -> Mapping[int, str]:
-        return leases.needed({lease: watch.idle_s for lease, watch in self._watches.items()})
+        return leases.needed_leases({lease: watch.idle_s for lease, watch in self._watches.items()})
 
     def _note_samples(self, leases: ReclaimableLeases) -> None:
         if leases.samples != self._samples:
@@ -282,7 +283,7 @@ class Reclaimer:
             keepalive_until=case.keepalive_until,
             needed=needed,
             is_borrow=lease.purpose is Purpose.BORROW,
-            others_report=lease.course in self._reporting_courses,
+            others_report=self._others_report,
         )
         end_reason = case.end_reason or TIME_IS_UP
         ends = hard_ends(case.held_since, lease.ends_at, rules.maintenance, end_reason)
@@ -330,7 +331,7 @@ class Reclaimer:
             self._warn_of_end(leases, case, watch, verdict)
             return
         if verdict.has_worked and case.keepalives:
-            leases.worked(lease.id)
+            leases.note_work(lease.id)
         if verdict.decision is Decision.RECLAIM and verdict.kind is not None:
             has_warned = lease.warning is not None and lease.warning.kind is verdict.kind
             reason = lease.warning.reason if has_warned and lease.warning else verdict.reason

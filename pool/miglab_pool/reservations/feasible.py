@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from miglab_api.leases import LeaseState
 from miglab_api.wording import day_and_time
-from miglab_pool.gpu.geometry import Placed
+from miglab_pool.gpu.geometry import ProfilePlacement
 from miglab_pool.gpu.shapes import profiles_of
 from miglab_pool.ledger.rows import FULL, GPU_OK, LeaseRow, ReservationRow
 from miglab_pool.reservations import rules
@@ -45,7 +45,7 @@ class Guarantee(NamedTuple):
 
     user: str
     key: Key
-    slices: tuple[tuple[str, Placed | None], ...]
+    slices: tuple[tuple[str, ProfilePlacement | None], ...]
 
 
 @dataclass(frozen=True)
@@ -365,7 +365,7 @@ def _candidate(gpu: GpuSnapshot, moment: float, clear_s: float) -> SlotCandidate
     ]
     then = gpu.at_moment({row.id for row in staying}) if gpu.layout else gpu
     assert then.geometry is not None
-    immovable = tuple(gpu.placed(row) for row in gpu.slices if row.is_fixed or row in staying)
+    immovable = tuple(gpu.placement_of(row) for row in gpu.slices if row.is_fixed or row in staying)
     return SlotCandidate(
         GpuOccupancy(
             gpu.uuid, then.geometry, immovable=immovable, usable=is_usable(gpu), course=gpu.course

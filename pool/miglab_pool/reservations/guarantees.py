@@ -12,7 +12,7 @@ from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from miglab_api.wording import clock_time
-from miglab_pool.gpu.geometry import Placed
+from miglab_pool.gpu.geometry import ProfilePlacement
 from miglab_pool.ledger.rows import FULL, LeaseRow, ReservationRow
 from miglab_pool.refused import Refused
 from miglab_pool.reservations.feasible import (
@@ -89,7 +89,7 @@ def _broken_reservation(
 def lease_guarantee(view: PoolView, lease: LeaseRow) -> Guarantee:
     """Return a lease as a guarantee."""
     slices = tuple(
-        (row.gpu, None if row.profile == FULL else view.placed(row))
+        (row.gpu, None if row.profile == FULL else view.placement_of(row))
         for row in view.slices_of(lease)
     )
     return Guarantee(lease.user, (lease.course, lease.shape), slices)
@@ -104,7 +104,9 @@ def grant_guarantee(view: PoolView, user: str, key: Key, choices: Sequence[Choic
     slices = tuple(
         (
             choice.gpu,
-            None if choice.profile.name == FULL else Placed(choice.profile, choice.placement),
+            None
+            if choice.profile.name == FULL
+            else ProfilePlacement(choice.profile, choice.placement),
         )
         for choice in choices
     )

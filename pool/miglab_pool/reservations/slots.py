@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import groupby, product
 
 from miglab_api.leases import LeaseState
-from miglab_pool.gpu.geometry import Placed
+from miglab_pool.gpu.geometry import ProfilePlacement
 from miglab_pool.gpu.shapes import profiles_of
 from miglab_pool.ledger.rows import FULL, LeaseRow, ReservationRow, TicketRow
 from miglab_pool.reservations import rules
@@ -163,11 +163,11 @@ def _candidate(
     A lease that was warned counts as gone, so that no other lease is warned instead.
     """
     assert gpu.occupancy is not None
-    kinds: dict[str, list[Placed]] = {"fixed": [], "drawn": [], "leased": [], "gone": []}
+    kinds: dict[str, list[ProfilePlacement]] = {"fixed": [], "drawn": [], "leased": [], "gone": []}
     for row in gpu.slices:
         lease = gpu.leases.get(row.lease or 0)
         if lease is not None:
-            kinds[_lease_kind(lease, drawing, moment, clear_s)].append(gpu.placed(row))
+            kinds[_lease_kind(lease, drawing, moment, clear_s)].append(gpu.placement_of(row))
     immovable = (*gpu.occupancy.immovable, *kinds["fixed"])
     occupancy = replace(gpu.occupancy, immovable=immovable)
     return SlotCandidate(occupancy, tuple(kinds["leased"]), tuple(kinds["drawn"]))

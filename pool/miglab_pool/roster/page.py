@@ -109,7 +109,7 @@ async def page(request: Request, principal: Principal) -> str:
 async def _current_courses(request: Request, principal: Principal) -> set[str]:
     """Return the courses in which the principal holds a slice or waits, on their roster or not."""
     runner: ClassRunner = request.app.state.runner
-    leases = await runner.look(lambda pool: pool.leases.brief())
+    leases = await runner.look(lambda pool: pool.leases.brief_views())
     waiting = (await runner.snapshot()).waiting
     courses = {lease.course for lease in leases if lease.user == principal.name}
     return courses | {lease.course for lease in waiting if lease.user == principal.name}
@@ -200,7 +200,7 @@ async def _read_roster(request: Request, principal: Principal, course: str) -> R
     waiting = (await runner.snapshot()).waiting
 
     live_leases, shared = await runner.look(
-        lambda pool: (pool.leases.brief(), pool.roster.progress_of(course))
+        lambda pool: (pool.leases.brief_views(), pool.roster.progress_of(course))
     )
     leases = {r.user: r for r in live_leases if r.course == course}
     tickets = {r.user: r for r in waiting if r.course == course and r.user}

@@ -90,10 +90,14 @@ class ClassRoster(Subject):
 
     @locked
     def record_report(self, user: str, report: ProgressReport) -> None:
-        """Record the report of a student's server.
+        """Record the report of a student's server, which may say anything of its student.
+
+        What it dates later than now counts as of now: else it would be the latest, and be kept, for
+        ever.
 
         Raises:
-            Refused: the course asks for no reports, or the student has not read the notice.
+            Refused: the course asks for no reports, the student has not read the notice, or the
+                reports name more experiments than a course has.
         """
         self._check_shared(report.course)
         if user not in self._readers(report.course):
@@ -105,9 +109,14 @@ class ClassRoster(Subject):
             experiment.experiment: experiment
             for experiment in self._experiments(report.course, user)[user]
         }
+        minute = int(now // 60)
+        reported = (
+            experiment.model_copy(update={"minute": min(experiment.minute, minute)})
+            for experiment in report.experiments
+        )
         changed = [
             experiment
-            for experiment in report.experiments
+            for experiment in reported
             if known_experiments.get(experiment.experiment) != experiment
         ]
         if (

@@ -54,6 +54,7 @@ class LeaseUse:
         began_at: when a server was attached; None if none was (yet).
         ended_at: when it was over; None while it lives.
         server: the server's name.
+        granted_at: from when its slices were nobody else's; None if it was not granted (yet).
     """
 
     lease: int
@@ -64,11 +65,18 @@ class LeaseUse:
     began_at: float | None
     ended_at: float | None
     shape: str = ""
+    granted_at: float | None = None
 
     @property
     def is_borrow(self) -> bool:
         """Whether measurements held the slices, and not a server."""
         return is_borrower(self.server)
+
+    @property
+    def occupied_s(self) -> float:
+        """How long it kept its slices from others: creating them and starting on them included."""
+        kept_from = self.began_at if self.granted_at is None else self.granted_at
+        return (self.ended_at or 0.0) - (kept_from or 0.0)
 
     def slice_hours(self, since: float, until: float) -> float:
         """Return the slice-hours that were used between two moments, undecayed."""
@@ -83,7 +91,13 @@ def shifted_to_end_by(use: LeaseUse, now: float) -> LeaseUse:
     later_s = 0.0 if use.ended_at is None else max(0.0, use.ended_at - now)
     if not later_s or use.began_at is None or use.ended_at is None:
         return use
-    return replace(use, began_at=use.began_at - later_s, ended_at=use.ended_at - later_s)
+    granted_at = None if use.granted_at is None else use.granted_at - later_s
+    return replace(
+        use,
+        granted_at=granted_at,
+        began_at=use.began_at - later_s,
+        ended_at=use.ended_at - later_s,
+    )
 
 
 def decayed_slice_hours(use: LeaseUse, now: float, half_life_s: float) -> float:

@@ -78,7 +78,7 @@ def _overlaps(store: Store) -> Iterator[str]:
         usable = [r for r in on_gpu.values() if r.state in (SliceState.LEASED, SliceState.FREE)]
         for row in usable:
             for other in usable:
-                if row.id < other.id and clash(store.placed(row), store.placed(other)):
+                if row.id < other.id and clash(store.placement_of(row), store.placement_of(other)):
                     yield f"3: slices {row.id} and {other.id} overlap"
         for row in on_gpu.values():
             if row.state == SliceState.FOREIGN and row.lease is not None:

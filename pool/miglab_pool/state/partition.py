@@ -11,7 +11,7 @@ from enum import StrEnum
 from functools import lru_cache
 
 from miglab_api.wording import partition_in_words
-from miglab_pool.gpu.geometry import Geometry, Placed, Profile
+from miglab_pool.gpu.geometry import Geometry, Profile, ProfilePlacement
 from miglab_pool.state.placement import Layout, clash, layouts_beside
 
 
@@ -79,7 +79,7 @@ class PresentSlice:
     """A slice on a GPU, by the ledger's number."""
 
     number: int
-    placed_slice: Placed
+    placed_slice: ProfilePlacement
     role: LayoutRole
 
     @property
@@ -88,7 +88,7 @@ class PresentSlice:
         return slice_key(self.placed_slice)
 
 
-def slice_key(placed_slice: Placed) -> tuple[int, str]:
+def slice_key(placed_slice: ProfilePlacement) -> tuple[int, str]:
     """The start and profile of a slice."""
     return placed_slice.placement.start, placed_slice.profile.name
 
@@ -108,9 +108,9 @@ class Change:
         immovable: foreign, quarantined or drained slices: a person's to decide.
     """
 
-    target: tuple[Placed, ...]
+    target: tuple[ProfilePlacement, ...]
     keeps: tuple[PresentSlice, ...] = ()
-    makes: tuple[Placed, ...] = ()
+    makes: tuple[ProfilePlacement, ...] = ()
     comes: tuple[PresentSlice, ...] = ()
     removes: tuple[PresentSlice, ...] = ()
     drains: tuple[PresentSlice, ...] = ()
@@ -125,7 +125,7 @@ class Change:
         )
 
     @property
-    def ready(self) -> tuple[Placed, ...]:
+    def ready(self) -> tuple[ProfilePlacement, ...]:
         """The wanted slices that can be made as soon as ``removes`` are gone."""
         occupants = (*self.keeps, *self.comes, *self.drains, *self.goes, *self.immovable)
         return tuple(

@@ -6,8 +6,8 @@ slices fragments the GPUs (docs/explanation/placement.md has the measurements). 
 slices is all or nothing: on one GPU if one has room, else on the fewest GPUs.
 
 What fits on one GPU, and at what cost, is looked up in tables that are worked out once for each
-geometry; there a GPU is the bits that are taken of it (`Placed.bits`).  Knows neither ledger, clock
-nor NVML.
+geometry; there a GPU is the bits that are taken of it (`ProfilePlacement.bits`).  Knows neither
+ledger, clock nor NVML.
 """
 
 import itertools
@@ -18,11 +18,11 @@ from functools import cached_property, lru_cache
 from math import inf
 from typing import NamedTuple
 
-from miglab_pool.gpu.geometry import Geometry, Placed, Placement, Profile, occupied_bits
+from miglab_pool.gpu.geometry import Geometry, Placement, Profile, ProfilePlacement, occupied_bits
 
-Layout = tuple[Placed, ...]
+Layout = tuple[ProfilePlacement, ...]
 WITHIN_SECONDS = -inf  # when a slice that is being destroyed, or created for no lease, is free
-ReservedPlaces = Mapping[str, Sequence[Placed]]
+ReservedPlaces = Mapping[str, Sequence[ProfilePlacement]]
 """Placements that not everybody may use, by GPU."""
 
 
@@ -51,6 +51,7 @@ class Fits:
             sum(not mask & placement for placement in masks) for mask in range(self._memory + 1)
         ]
         self._fits: dict[tuple[int, tuple[str, ...]], Fit | None] = {}
+        self._counts: dict[tuple[int, str], int] = {}
 
     def best(self, occupied: int, names: tuple[str, ...]) -> Fit | None:
         """The cheapest ways to place all of ``names`` (sorted) on a GPU, None if it has no room."""
@@ -58,6 +59,20 @@ class Fits:
         if key not in self._fits:
             self._fits[key] = self._find_best(occupied, names)
         return self._fits[key]
+
+    def count(self, occupied: int, name: str) -> int:
+        """How many slices of a profile fit beside occupied bits, lowest start first."""
+        key = (occupied, name)
+        if key not in self._counts:
+            self._counts[key] = self._count(occupied, name)
+        return self._counts[key]
+
+    def _count(self, occupied: int, name: str) -> int:
+        count = 0
+        for bits, _ in reversed(self._geometry.placements.get(name, ())):
+            if not bits & occupied:
+                count, occupied = count + 1, occupied | bits
+        return count
 
     def _find_best(self, occupied: int, names: tuple[str, ...]) -> Fit | None:
         if any(name not in self._geometry.by_name for name in names):
@@ -87,7 +102,7 @@ def layouts_beside(profiles: Sequence[Profile], occupied: int, least: int = 0) -
         yield ()
         return
     first, remaining = profiles[0], profiles[1:]
-    for placed_slice in (Placed(first, placement) for placement in first.placements):
+    for placed_slice in (ProfilePlacement(first, placement) for placement in first.placements):
         if placed_slice.placement.start < least or placed_slice.bits & occupied:
             continue
         after = placed_slice.placement.start + 1 if remaining and remaining[0] is first else 0
@@ -137,21 +152,21 @@ class GpuOccupancy:
 
     gpu: str
     geometry: Geometry
-    live: tuple[Placed, ...] = ()
-    warm: tuple[Placed, ...] = ()
+    live: tuple[ProfilePlacement, ...] = ()
+    warm: tuple[ProfilePlacement, ...] = ()
     usable: bool = True
-    immovable: tuple[Placed, ...] = ()
+    immovable: tuple[ProfilePlacement, ...] = ()
     frees_at: Mapping[int, float] = field(default_factory=dict)
     course: str = ""
 
     @cached_property
     def occupied(self) -> int:
-        """What cannot be used of the GPU, as `Placed.bits`."""
+        """What cannot be used of the GPU, as `ProfilePlacement.bits`."""
         return occupied_bits(self.live)
 
     @cached_property
-    def warm_bits(self) -> tuple[tuple[int, Placed], ...]:
-        """The warm slices, each with its `Placed.bits`."""
+    def warm_bits(self) -> tuple[tuple[int, ProfilePlacement], ...]:
+        """The warm slices, each with its `ProfilePlacement.bits`."""
         return tuple((item.bits, item) for item in self.warm)
 
 
@@ -172,7 +187,7 @@ class Choice:
     profile: Profile
     placement: Placement
     reuse: bool = False
-    destroy: tuple[Placed, ...] = ()
+    destroy: tuple[ProfilePlacement, ...] = ()
 
 
 def usable_by_course(gpus: Sequence[GpuOccupancy], course: str) -> list[GpuOccupancy]:
@@ -185,12 +200,12 @@ def course_gpus_first(gpus: Sequence[GpuOccupancy], course: str) -> list[GpuOccu
     return sorted(usable_by_course(gpus, course), key=lambda gpu: gpu.course != course)
 
 
-def clash(first: Placed, second: Placed) -> bool:
+def clash(first: ProfilePlacement, second: ProfilePlacement) -> bool:
     """Whether two slices cannot be on one GPU: they overlap, or need the same engines."""
     return bool(first.bits & second.bits)
 
 
-def without_places(gpu: GpuOccupancy, reserved: Sequence[Placed]) -> GpuOccupancy:
+def without_places(gpu: GpuOccupancy, reserved: Sequence[ProfilePlacement]) -> GpuOccupancy:
     """Return the GPU as seen by those who may not use the reserved placements."""
     if not reserved:
         return gpu
@@ -209,7 +224,7 @@ def without_reserved(gpus: Iterable[GpuOccupancy], reserved: ReservedPlaces) -> 
     return [without_places(gpu, reserved.get(gpu.gpu, ())) for gpu in gpus]
 
 
-def is_same(first: Placed, second: Placed) -> bool:
+def is_same(first: ProfilePlacement, second: ProfilePlacement) -> bool:
     """Whether two slices have one profile and one placement."""
     return first.placement == second.placement and first.profile.name == second.profile.name
 
@@ -219,12 +234,12 @@ class Slot(NamedTuple):
 
     request: int
     gpu: str
-    placed_slice: Placed
+    placed_slice: ProfilePlacement
 
 
 def places_by_gpu(slots: Iterable[Slot]) -> ReservedPlaces:
     """Group the slots' placements by GPU."""
-    places: defaultdict[str, list[Placed]] = defaultdict(list)
+    places: defaultdict[str, list[ProfilePlacement]] = defaultdict(list)
     for slot in slots:
         places[slot.gpu].append(slot.placed_slice)
     return places
@@ -266,8 +281,9 @@ def _emptied(gpus: Iterable[GpuOccupancy], limit: int) -> Iterator[GpuOccupancy]
     """
     alike: Counter[int] = Counter()
     for gpu in gpus:
-        alike[id(gpu.geometry)] += 1
-        if alike[id(gpu.geometry)] <= limit:
+        geometry = id(gpu.geometry)
+        alike[geometry] += 1
+        if alike[geometry] <= limit:
             yield GpuOccupancy(gpu.gpu, gpu.geometry)
 
 

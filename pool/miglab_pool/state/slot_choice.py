@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
-from miglab_pool.gpu.geometry import Placed
+from miglab_pool.gpu.geometry import ProfilePlacement
 from miglab_pool.state.placement import GpuOccupancy, Slot, clash, place
 
 FEW = 8  # slices; trying takes time that grows with a power of it
@@ -30,19 +30,19 @@ class SlotCandidate:
     """
 
     occupancy: GpuOccupancy
-    leased: tuple[Placed, ...] = ()
-    drawn_leases: tuple[Placed, ...] = ()
+    leased: tuple[ProfilePlacement, ...] = ()
+    drawn_leases: tuple[ProfilePlacement, ...] = ()
 
     @cached_property
     def immovable_bits(self) -> int:
-        """The part of the GPU that no slot can have, as `Placed.bits`."""
+        """The part of the GPU that no slot can have, as `ProfilePlacement.bits`."""
         bits = 0
         for placed_slice in self.occupancy.immovable:
             bits |= placed_slice.bits
         return bits
 
     @cached_property
-    def free_placements(self) -> dict[str, tuple[tuple[int, Placed], ...]]:
+    def free_placements(self) -> dict[str, tuple[tuple[int, ProfilePlacement], ...]]:
         """By profile, the placements beside what is immovable, as in `Geometry.placements`."""
         immovable = self.immovable_bits
         return {
@@ -72,11 +72,11 @@ class SlotRequest(NamedTuple):
 
 
 class _SlotOption(NamedTuple):
-    """A possible slot: its candidate's number, its `Placed.bits`, and its placed slice."""
+    """A possible slot: its candidate's number, the bits of its placed slice, and that slice."""
 
     candidate: int
     bits: int
-    placed_slice: Placed
+    placed_slice: ProfilePlacement
 
 
 class _SlotPicker:
@@ -213,7 +213,7 @@ def _choose_by_placing(
     if choices is None:
         return None
     return tuple(
-        Slot(request, choice.gpu, Placed(choice.profile, choice.placement))
+        Slot(request, choice.gpu, ProfilePlacement(choice.profile, choice.placement))
         for (request, _), choice in zip(slices, choices, strict=True)
     )
 
@@ -235,6 +235,6 @@ def _pick_all(slices: Iterable[tuple[int, str]], picker: _SlotPicker) -> tuple[S
     return tuple(slot for slot in slots if slot is not None)
 
 
-def is_unleased(gpu: GpuOccupancy, placed_slice: Placed) -> bool:
+def is_unleased(gpu: GpuOccupancy, placed_slice: ProfilePlacement) -> bool:
     """Whether only warm slices overlap a slot's placement."""
     return not any(clash(placed_slice, other) for other in gpu.live)

@@ -19,7 +19,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import select
 
-from miglab_pool.gpu.geometry import Geometry, Placed, Profile
+from miglab_pool.gpu.geometry import Geometry, Profile, ProfilePlacement
 from miglab_pool.gpu.readings import GpuInfo, Health, Usage, Versions, Xid
 from miglab_pool.ledger import tables
 from miglab_pool.ledger.ledger import AnyRow, Ledger, State, Transaction
@@ -35,7 +35,7 @@ from miglab_pool.state.fair_share import (
 )
 from miglab_pool.state.proof import UNDER_PROOF
 from miglab_pool.state.reservation_times import ReservationTimes
-from miglab_pool.state.view import GpuSnapshot, PoolView, placed_on, profile_on
+from miglab_pool.state.view import GpuSnapshot, PoolView, placement_on, profile_on
 from miglab_pool.state.wait_estimates import WaitEstimates
 
 CLOCK_S = 60.0  # by which a moment may be before the one at which the ledger was read
@@ -101,6 +101,7 @@ class Uses:
             lease.attached_at,
             lease.ended_at,
             lease.shape,
+            lease.granted_at,
         )
 
 
@@ -117,6 +118,7 @@ def read_ended_uses(ledger: Ledger, since: float) -> Iterable[LeaseUse]:
             tables.size_of_lease.label("size"),
             leases.attached_at.label("began_at"),
             leases.ended_at,
+            leases.granted_at,
         )
         .where(leases.attached_at.is_not(None), leases.ended_at > since)
         .order_by(leases.ended_at)
@@ -258,7 +260,7 @@ class Store:
         self.grant_backoff.move(step_s)
         for backoff in self.placement_backoffs.values():
             backoff.move(step_s)
-        self.changed(self.state.gpus)
+        self.publish_change(self.state.gpus)
 
     @contextmanager
     def write(self, *, durable: bool = False) -> Iterator[Transaction]:
@@ -303,7 +305,7 @@ class Store:
             self._current_cache = view, later
         return later
 
-    def changed(self, gpus: Collection[str] = (), *, is_news: bool = True) -> None:
+    def publish_change(self, gpus: Collection[str] = (), *, is_news: bool = True) -> None:
         """Publish a change of facts that only memory has.
 
         Args:
@@ -396,9 +398,9 @@ class Store:
         """The profile of a slice, by its GPU's geometry or, that unknown, as the ledger has it."""
         return profile_on(self.geometry(row.gpu), row)
 
-    def placed(self, row: SliceRow) -> Placed:
+    def placement_of(self, row: SliceRow) -> ProfilePlacement:
         """The slice as placement sees it."""
-        return placed_on(self.geometry(row.gpu), row)
+        return placement_on(self.geometry(row.gpu), row)
 
     def has_lost(self, gpu: str) -> bool:
         """Whether a server may still live whose slice on this GPU is gone."""
@@ -408,7 +410,7 @@ class Store:
         """Note the usage of a whole GPU, which decides whether it may be leased."""
         if self.gpu_usage.get(gpu) != usage:
             self.gpu_usage[gpu] = usage
-            self.changed([gpu])
+            self.publish_change([gpu])
 
     def pause_grants(self, gpu: str, at: float) -> None:
         """Pause grants on a GPU where a granted slice could not be created, longer each time.
@@ -416,7 +418,7 @@ class Store:
         An inspection may find nothing wrong with the GPU, so it alone does not end the pause.
         """
         self.grant_backoff.fail(gpu, at)
-        self.changed([gpu])
+        self.publish_change([gpu])
 
     def close_placement(self, row: SliceRow, at: float) -> None:
         """Close a slice's placement, at which NVML found no room, for longer each time.
@@ -424,7 +426,7 @@ class Store:
         Other profiles and other placements of the GPU stay open.
         """
         self.placement_backoffs[row.gpu].fail((row.profile, row.start), at)
-        self.changed([row.gpu])
+        self.publish_change([row.gpu])
 
     def mark_gpu(self, tx: Transaction, gpu: str, state: str, reason: str = "") -> None:
         """Set a GPU's state and reason; writes nothing if they are the same."""

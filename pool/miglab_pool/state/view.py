@@ -16,9 +16,9 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from miglab_api.gpus import SliceState
 from miglab_pool.gpu.geometry import (
     Geometry,
-    Placed,
     Placement,
     Profile,
+    ProfilePlacement,
     without_placements,
 )
 from miglab_pool.gpu.readings import GpuInfo, Usage
@@ -153,9 +153,9 @@ class GpuSnapshot:
         """
         return any(row.lost for row in self.slices)
 
-    def placed(self, row: SliceRow) -> Placed:
+    def placement_of(self, row: SliceRow) -> ProfilePlacement:
         """One of its slices as placement sees it."""
-        return placed_on(self.hardware, row)
+        return placement_on(self.hardware, row)
 
     @cached_property
     def present(self) -> tuple[PresentSlice, ...]:
@@ -163,7 +163,7 @@ class GpuSnapshot:
         if self.assumed is not None:
             return self.assumed
         return tuple(
-            PresentSlice(row.id, self.placed(row), _layout_role(row)) for row in self.slices
+            PresentSlice(row.id, self.placement_of(row), _layout_role(row)) for row in self.slices
         )
 
     @cached_property
@@ -184,8 +184,10 @@ class GpuSnapshot:
 
     def now(self, at: float) -> "GpuSnapshot":
         """Return the GPU at the moment of its rows: with pauses and closed placements applied."""
-        closed = frozenset(place for place, until in self.closed_until.items() if at < until)
         is_resting = at < self.rests_until
+        if not (is_resting or self.closed_until):
+            return self
+        closed = frozenset(place for place, until in self.closed_until.items() if at < until)
         return self._restricted(is_resting, closed) if is_resting or closed else self
 
     @cached_on_instance
@@ -253,12 +255,25 @@ class GpuSnapshot:
             return None
         geometry = without_placements(self.geometry, self.closed) if self.closed else self.geometry
         rows = self.slices
-        warm = tuple(self.placed(row) for row in rows if row.is_open)
-        live = tuple(self.placed(row) for row in rows if not row.is_open)
-        immovable = tuple(self.placed(row) for row in rows if row.is_fixed)
+        warm = tuple(self.placement_of(row) for row in rows if row.is_open)
+        live = tuple(self.placement_of(row) for row in rows if not row.is_open)
+        immovable = tuple(self.placement_of(row) for row in rows if row.is_fixed)
         usable = self.is_open and not self.has_lost
         free = {((1 << row.size) - 1) << row.start: self._frees_at(row) for row in rows}
         return GpuOccupancy(self.uuid, geometry, live, warm, usable, immovable, free, self.course)
+
+    @cached_property
+    def emptied(self) -> GpuOccupancy | None:
+        """The GPU as placement would see it if no lease were on it; None as for `occupancy`."""
+        occupancy = self.occupancy
+        return occupancy and replace(occupancy, live=occupancy.immovable)
+
+    @cached_property
+    def bare(self) -> GpuOccupancy | None:
+        """The GPU as placement would see it with nothing on it and no layout, if it is ever cut."""
+        if self.hardware is None or self.is_whole:
+            return None
+        return GpuOccupancy(self.uuid, self.hardware)
 
     def _frees_at(self, row: SliceRow) -> float:
         lease = self.leases.get(row.lease or 0)
@@ -281,9 +296,9 @@ def is_whole(row: GpuRow, info: GpuInfo | None, settings: PoolSettings) -> bool:
     return not info.geometry.profiles or settings.gpus.wants_whole(row.uuid, row.idx)
 
 
-def placed_on(geometry: Geometry | None, row: SliceRow) -> Placed:
+def placement_on(geometry: Geometry | None, row: SliceRow) -> ProfilePlacement:
     """A slice as placement sees it, by its GPU's geometry or, that unknown, by the ledger."""
-    return Placed(profile_on(geometry, row), Placement(row.start, row.size))
+    return ProfilePlacement(profile_on(geometry, row), Placement(row.start, row.size))
 
 
 def profile_on(geometry: Geometry | None, row: SliceRow) -> Profile:
@@ -353,17 +368,18 @@ class PoolView:
 
     @cached_property
     def geometries(self) -> list[Geometry]:
-        """How the GPUs that ever answered can be cut."""
-        return [gpu.hardware for gpu in self.facts.values() if gpu.hardware is not None]
+        """How the GPUs that ever answered can be cut, each way once."""
+        geometries = (gpu.hardware for gpu in self.facts.values() if gpu.hardware is not None)
+        return list({id(geometry): geometry for geometry in geometries}.values())
 
     @cached_property
     def rows(self) -> list[GpuRow]:
         """The rows of all GPUs."""
         return [gpu.row for gpu in self.facts.values()]
 
-    def placed(self, row: SliceRow) -> Placed:
+    def placement_of(self, row: SliceRow) -> ProfilePlacement:
         """A slice as placement sees it."""
-        return self.facts[row.gpu].placed(row)
+        return self.facts[row.gpu].placement_of(row)
 
     # -- leases and tickets -------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from miglab_pool.gpu.readings import (
     InUse,
     NoRoom,
     SliceReading,
-    StillThere,
+    SliceStillListed,
     UnknownGpuError,
 )
 from miglab_pool.leases import grant as grants
@@ -35,9 +35,9 @@ NO_UUID = (
 
 def is_blocked(store: Store, row: SliceRow) -> bool:
     """Whether another slice still occupies the placement of a slice that is to be created."""
-    placed_slice = store.placed(row)
+    placed_slice = store.placement_of(row)
     return any(
-        other.id != row.id and clash(placed_slice, store.placed(other))
+        other.id != row.id and clash(placed_slice, store.placement_of(other))
         for other in store.state.on_gpu[row.gpu].values()
     )
 
@@ -83,9 +83,7 @@ def _is_clear(worker: Worker, number: int) -> bool:
         return True
     mask = Placement(row.start, row.size).mask
     try:
-        is_clear = not any(
-            reading.placement.mask & mask for reading in worker.driver.slices(row.gpu)
-        )
+        is_clear = not any(place.mask & mask for place in worker.driver.placements(row.gpu))
     except GpuError as error:
         with worker.store.write() as tx:
             inspect_gpu.mark_gpu_failed(worker, tx, row.gpu, error)
@@ -228,4 +226,4 @@ def _record_failure(
 def _is_fault_of_gpu(row: SliceRow, error: GpuError) -> bool:
     """Whether the GPU is to blame: not a process on one leased whole, nor a remnant."""
     is_used = row.profile == FULL and isinstance(error, InUse)
-    return not (is_used or isinstance(error, StillThere))
+    return not (is_used or isinstance(error, SliceStillListed))

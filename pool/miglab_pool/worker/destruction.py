@@ -1,12 +1,13 @@
 """Destroys slices: on the GPU, without the lock; its result is recorded in the ledger."""
 
+from contextlib import suppress
 from dataclasses import replace
 
 from miglab_api.gpus import SliceState
 from miglab_api.holders import Liveness
 from miglab_api.leases import LeaseState
 from miglab_pool.gpu.geometry import Placement
-from miglab_pool.gpu.readings import GpuError, InUse, StillThere
+from miglab_pool.gpu.readings import GpuError, InUse, NotFound, SliceStillListed
 from miglab_pool.leases import grant as grants
 from miglab_pool.leases import requests as tickets
 from miglab_pool.ledger.ledger import Transaction
@@ -75,10 +76,15 @@ def _destroy_on_gpu(worker: Worker, row: SliceRow) -> None:
     if row.profile == FULL:
         check_empty(worker, row)
         return
-    reading = find_reading(worker, row)
-    if reading is not None:
-        with worker.stopwatch.time("destroy", row.profile):
-            worker.driver.destroy(row.gpu, reading.gi_id)
+    if row.gi_id is None:  # begun and not known to be made: the GPU says which it is, if any
+        reading = find_reading(worker, row)
+        gi_id = None if reading is None else reading.gi_id
+    else:
+        gi_id = row.gi_id
+    if gi_id is not None:
+        expected = worker.store.placement_of(row)
+        with suppress(NotFound), worker.stopwatch.time("destroy", row.profile):
+            worker.driver.destroy(row.gpu, gi_id, expected)
 
 
 def _record_failure(worker: Worker, row: SliceRow, error: GpuError) -> None:
@@ -89,7 +95,7 @@ def _record_failure(worker: Worker, row: SliceRow, error: GpuError) -> None:
             settings.tuning.retry_max_s, settings.tuning.retry_s * 2 ** min(row.attempts, 20)
         )
         row = replace(row, attempts=row.attempts + 1, retry_at=tx.at + pause_s, reason=str(error))
-        if not isinstance(error, InUse | StillThere):
+        if not isinstance(error, InUse | SliceStillListed):
             inspect_gpu.mark_gpu_failed(worker, tx, row.gpu, error)
         if row.attempts >= settings.tuning.quarantine_after and row.profile != FULL:
             row = replace(row, state=SliceState.QUARANTINED)

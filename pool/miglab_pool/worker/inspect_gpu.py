@@ -112,7 +112,7 @@ def mark_unlisted_gpus(worker: Worker) -> None:
             worker.gpu_backoff.fail(gpu, tx.at)
             worker.store.mark_gpu(tx, gpu, GPU_LOST, UNLISTED)
             tickets.drop_grants(worker.store, tx, gpu, UNLISTED)
-            worker.store.changed([gpu])
+            worker.store.publish_change([gpu])
 
 
 def read_versions(worker: Worker) -> None:
@@ -141,8 +141,9 @@ def inspect(worker: Worker, gpu: str) -> list[Finding]:
             mark_gpu_failed(worker, tx, gpu, error)
         return [Finding("gpu", gpu, str(error), "takes no new lease until it answers")]
     with worker.store.write(durable=True) as tx:
-        worker.store.infos[gpu] = info
-        worker.store.changed([gpu])
+        if worker.store.infos.get(gpu) != info:
+            worker.store.infos[gpu] = info
+            worker.store.publish_change([gpu])
         _free_index_of(worker, tx, info)
         boot = worker.boot_id()
         before = worker.store.state.gpus.get(gpu)
@@ -386,7 +387,7 @@ def _store_usage(
         store.usage = {number: read[number] for number in read if number in store.state.slices}
         store.samples += 1
         if before != now:
-            store.changed(
+            store.publish_change(
                 [gpu],
                 is_news=[*map(_significant_figures, before)] != [*map(_significant_figures, now)],
             )

@@ -9,7 +9,7 @@ again.
 from collections.abc import Iterator
 
 from miglab_api.gpus import ProofLoan, SliceState
-from miglab_pool.gpu.readings import GpuError, GpuLost, StillThere
+from miglab_pool.gpu.readings import GpuError, GpuLost, SliceStillListed
 from miglab_pool.ledger.rows import GPU_OK, GpuRow
 from miglab_pool.refused import Refused
 from miglab_pool.reservations import feasible
@@ -129,7 +129,7 @@ def _take_back(worker: Worker, record: ProofRecord | None) -> list[Finding]:
 
 
 def _is_for_inspect(error: GpuError) -> bool:
-    return isinstance(error, GpuLost | StillThere)
+    return isinstance(error, GpuLost | SliceStillListed)
 
 
 def _ledger_slices(worker: Worker) -> set[ProofSlice]:
@@ -146,7 +146,7 @@ def _set_under_proof(worker: Worker, gpus: frozenset[str]) -> None:
             return
         worker.acting = (worker.acting - before) | gpus
         store.under_proof = gpus
-        store.changed((before | gpus) & store.state.gpus.keys())
+        store.publish_change((before | gpus) & store.state.gpus.keys())
 
 
 def _bar_reason(worker: Worker, row: GpuRow) -> str:

@@ -219,7 +219,7 @@ class SlurmLeases:
             if record.release_at is not None
         ]
 
-    def cases(self) -> Sequence[LeaseCase]:
+    def lease_cases(self) -> Sequence[LeaseCase]:
         """The same, as the reclaimer looks at them."""
         return [
             LeaseCase(
@@ -233,7 +233,7 @@ class SlurmLeases:
             if record.job.gres and record.state is not LeaseState.RELEASING
         ]
 
-    def of_server(self, user: str, server: str) -> LeaseView | None:
+    def lease_of_server(self, user: str, server: str) -> LeaseView | None:
         """The lease of one server; None for one without a GPU, also while it is offered a slice."""
         if self.picture is None:
             return None
@@ -325,7 +325,7 @@ class SlurmLeases:
         if record.release_at is not None:
             return self._view(record)
         tag = tag_of(record.job)
-        lease = self.of_server(tag.user, tag.server)
+        lease = self.lease_of_server(tag.user, tag.server)
         if lease is None or lease.id != number:
             return self.take_out(record.job, reason)
         is_given_back = is_holder(actor, tag.user, tag.server)
@@ -341,7 +341,7 @@ class SlurmLeases:
         """Seconds since the epoch."""
         return self._now()
 
-    def needed(self, idle_s: Mapping[int, float]) -> Mapping[int, str]:
+    def needed_leases(self, idle_s: Mapping[int, float]) -> Mapping[int, str]:
         """None: Slurm ends a job at its limit, whoever needs it."""
         return {}
 
@@ -375,7 +375,7 @@ class SlurmLeases:
         warning = record.warning.model_copy(update={"reclaim_at": reclaim_at})
         return self._put(replace(record, warning=warning))
 
-    def worked(self, number: int) -> None:
+    def note_work(self, number: int) -> None:
         """Work was seen: "I am still here" counts anew."""
         self._put(replace(self._record(number), keepalives=0, stay_until=None))
 

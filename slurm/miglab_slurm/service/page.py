@@ -137,7 +137,7 @@ def management_app(settings: SlurmSettings, runner: SlurmRunner, sign_in: SignIn
     app.state.runner, app.state.sign_in, app.state.settings = runner, sign_in, settings
     app.state.notices, app.state.title = settings.notices, settings.lab.title
     app.state.places = PLACES
-    install_refusals(app, runner.metrics.refused)
+    install_refusals(app, runner.metrics.count_refusal)
     app.add_middleware(BelowBaseUrl, access=lambda: sign_in.access)
     app.add_exception_handler(404, frame.no_such_page)
     return app

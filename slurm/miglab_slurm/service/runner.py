@@ -44,7 +44,7 @@ class SlurmDoor:
 class RefusalCount:
     """Counts refusals; nobody reads them here but the log."""
 
-    def refused(self, reason: str) -> None:
+    def count_refusal(self, reason: str) -> None:
         """Note one."""
         log.info("refused: %s", reason)
 

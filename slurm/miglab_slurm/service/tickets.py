@@ -30,7 +30,7 @@ class SlurmTickets:
         ticket = self._waiting(user, server)
         if ticket is None and known_ticket is not None:
             ticket = self._ended(user, known_ticket)
-        return ServerStatus(lease=self._leases.of_server(user, server), ticket=ticket)
+        return ServerStatus(lease=self._leases.lease_of_server(user, server), ticket=ticket)
 
     def end_outside(self, user: str, server: str, courses: Collection[str]) -> None:
         """Nothing: Slurm's accounts decide who may use a partition, when the job begins."""

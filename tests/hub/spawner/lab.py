@@ -121,7 +121,7 @@ class PoolLab:
         self.settings = changed(self.settings, **settings)
 
     def lease_of(self, user: str, server: str = "") -> LeaseView | None:
-        return self.pool.leases.of_server(user, server)
+        return self.pool.leases.lease_of_server(user, server)
 
     def held_by(self, user: str, server: str = "") -> LeaseView:
         """The lease that there is."""

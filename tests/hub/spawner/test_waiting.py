@@ -300,7 +300,7 @@ async def test_what_cannot_be_chosen(hub: Hub, lab: PoolLab):
         TicketRequest(user="cy", course="everyone", shape="3g.20gb")
     )
     lab.pool.staff.put_in_front(cys_ticket.id, "Exam.", "person:ina")
-    await lab.until(lambda: lab.pool.leases.of_server("cy", ""), "cy has it")
+    await lab.until(lambda: lab.pool.leases.lease_of_server("cy", ""), "cy has it")
     answer = await choose(hub, "3g.20gb")
     assert (answer.status_code, answer.json()) == (
         409,

@@ -276,14 +276,16 @@ def test_the_culler_goes_by_last_activity(server_state: dict[str, object], is_cu
     student.server = server
     for at in range(0, 5400, 60):
         student.live_to(at + 60)
-    assert (Culler(Day()).ends(5400, cast(Any, None), [server]) == [server]) is is_culled
+    assert (Culler(Day()).servers_to_end(5400, cast(Any, None), [server]) == [server]) is is_culled
 
 
 def test_the_culler_looks_every_half_hour() -> None:
     """Between two looks nothing ends."""
     server = DayServer(1, ("MIG-1",), 0, last_activity_at=0, touched_at=0, is_open=False)
     culler, lab = Culler(Day()), cast(Any, None)
-    was_culled = [bool(culler.ends(at, lab, [server])) for at in (1800, 3570, 3600, 3700, 5400)]
+    was_culled = [
+        bool(culler.servers_to_end(at, lab, [server])) for at in (1800, 3570, 3600, 3700, 5400)
+    ]
     assert was_culled == [False, False, True, False, True]
 
 

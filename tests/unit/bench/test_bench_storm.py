@@ -2,6 +2,7 @@
 
 import json
 import socket
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +117,7 @@ def test_a_failed_spawn_says_why(way: httpx.MockTransport, cause: str) -> None:
 def test_a_row_counts_failures_and_takes_percentiles() -> None:
     """Over all requests to the hub; no sample, no crash; no failure is lost in several rounds."""
     assert (ROW.students, ROW.spawner, ROW.failed) == (3, "miglab", 1)
-    assert (ROW.start_p50_s, ROW.pool_p95_s, ROW.hub_cpu_s) == (2.0, 0.01, 3.0)
+    assert (ROW.start_p50_s, ROW.pool_p95_s, ROW.hub_cpu_ms) == (2.0, 0.01, 1001.3)
     assert ROW.hub_p95_s >= 0.03
     nobody = row_of("plain", [VisitTimes(None, None, "no")], [], CPU_S)
     assert (nobody.failed, nobody.start_p95_s, nobody.stop_s) == (1, 0.0, 0.0)
@@ -165,17 +166,31 @@ def test_json_for_machines_and_a_table_for_people(monkeypatch: pytest.MonkeyPatc
     """A row for each class: the three of the design, or the one that was asked for; and reasons."""
     sizes: list[int] = []
 
-    def measure(students: int, *arguments: Any) -> list[storm.StormRow]:
+    def measure(students: int, *arguments: Any) -> tuple[storm.StormRow, storm.StormRow]:
         sizes.append(students)
         arguments[-1].add("no slice today")
-        return [ROW]
+        return ROW, replace(ROW, spawner="plain")
 
     monkeypatch.setattr(storm, "measure", measure)
     report = json.loads(CliRunner().invoke(app, ["storm", "--json"]).output)
-    assert len(report["rows"]) == 3
+    assert len(report["rows"]) == 6
+    assert [comparison["held"] for comparison in report["processor"]] == [False] * 3
     assert report["rows"][0]["start_p50_s"] == 2.0
     assert report["reasons"] == ["no slice today"]
     table = CliRunner().invoke(app, ["storm", "--students", "7"]).output
     assert sizes == [50, 200, 440, 7]
     assert "no slice today" in table
     assert "miglab" in table
+    assert "333 ms a student (at most 45): MISSED" in table
+
+
+@pytest.mark.parametrize(
+    ("pool_ms", "hub_ms", "held"), [(15.0, 90.0, True), (46.0, 60.0, False), (40.0, 90.0, False)]
+)
+def test_processor_time_is_held_by_both_bounds(pool_ms: float, hub_ms: float, held: bool) -> None:
+    """The whole lab's beside plain's hub and proxy, and the pool's own."""
+    ours = replace(ROW, hub_cpu_ms=hub_ms, pool_cpu_ms=pool_ms, proxy_cpu_ms=12.0)
+    plain = replace(ROW, hub_cpu_ms=88.0, pool_cpu_ms=30.0, proxy_cpu_ms=12.0)
+    comparison = storm.compare_processor_time(ours, plain)
+    assert comparison.held is held
+    assert comparison.times_plain == pytest.approx((hub_ms + pool_ms + 12) / 100)

@@ -53,6 +53,19 @@ def test_all_of_it_comes_back(used: Settings, tmp_path: Path) -> None:
     Ledger(used.ledger).close()
 
 
+@pytest.mark.usefixtures("open_umask")
+def test_on_a_new_host_nobody_else_reads_what_is_restored(used: Settings, tmp_path: Path) -> None:
+    """Before the lab has ever started there, and whatever the operator's umask is."""
+    archive = tmp_path / "copy.tar"
+    make_backup(used, archive)
+    shutil.rmtree(used.state)
+    restore_backup(used, archive)
+    lab_files = {used.state, *used.state.rglob("*")}
+    identity = used.ledger.with_suffix(".id")
+    assert lab_files > {used.ledger, used.hub_database, used.pool_secret, identity}
+    assert {path for path in lab_files if path.stat().st_mode & 0o077} == set()
+
+
 def test_both_databases_are_of_one_moment(used: Settings, tmp_path: Path) -> None:
     """While each number is written to the ledger and then to the hub, no copy is ahead."""
     over = threading.Event()

@@ -148,7 +148,7 @@ class TestPromtool:
     def test_the_metrics(self) -> None:
         """What the pool tells is in the format, and named as Prometheus wants it."""
         metrics = Metrics({"1g.5gb"})
-        metrics.waited("1g.5gb", 3.0)
+        metrics.count_wait("1g.5gb", 3.0)
         metrics.driver_call("create", "1g.5gb", 0.4)
         text = metrics.render(PoolSnapshot(at=0.0, simulated=True, gpus=(), waiting=()), ())
         promtool("check", "metrics", reads=text)

@@ -112,6 +112,14 @@ def lab(tmp_path: Path, engine: FakeCompose) -> Production:
     return production(tmp_path / "lab")
 
 
+@pytest.mark.usefixtures("open_umask")
+def test_an_empty_folder_that_was_there_becomes_the_owners(tmp_path: Path) -> None:
+    """As a data centre's tools make it: everybody may read it."""
+    (tmp_path / "lab").mkdir(mode=0o755)
+    init(tmp_path / "lab", simulated=True)
+    assert (tmp_path / "lab").stat().st_mode & 0o777 == 0o700
+
+
 def test_init_makes_a_folder_that_only_its_owner_reads(tmp_path: Path) -> None:
     """With real GPUs the pool gets them, and lab.toml asks which."""
     init(tmp_path / "srv/lab", simulated=False)
@@ -249,6 +257,7 @@ def test_a_backup_has_data_settings_and_homes(lab: Production, engine: FakeCompo
     homes = {"homes/miglab-home-ada.tar", "homes/miglab-home-bo.tar"}
     assert files == {"lab.tar", "lab.toml", ".env", "rosters/vision.csv", *homes}
     assert {file for file in files if (saved / file).read_bytes() == b"home"} == homes
+    assert {(saved / home).stat().st_mode & 0o777 for home in homes} == {0o600}
     engine.fails["miglab-home-bo:/home"] = "I/O error"
     with pytest.raises(StartError, match="I/O error"):
         lab.backup()

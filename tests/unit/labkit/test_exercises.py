@@ -69,6 +69,10 @@ LEDGER = ("5b_memory_and_pipelines", "ledger_verdict", "ledger")
 ZERO = ("5b_memory_and_pipelines", "zero_verdict", "zero_step")
 SCHEDULE = ("5b_memory_and_pipelines", "schedule_verdict", "schedule")
 ORDER = ("5b_memory_and_pipelines", "order_verdict", "order")
+ZERO_1 = ("4c_sharding", "zero1_verdict", "zero1_step")
+ZERO_2 = ("4c_sharding", "zero2_verdict", "Zero2")
+FORWARD_3 = ("4c_sharding", "zero3_verdict", "zero3_forward")
+BACKWARD_3 = ("4c_sharding", "zero3_verdict", "zero3_backward")
 SPLIT = "x.tensor_split(ranks, dim=1), weights.tensor_split(ranks, dim=0)"
 KEPT = "depth * batch + inside if checkpoint else depth * (batch + inside)"
 
@@ -161,6 +165,18 @@ MISTAKES = [
     (ZERO, "all_reduce(gradient)", "all_reduce(gradient[None] if rank else gradient)",
      "ranks gave one all-reduce tensors of the shapes (1, 4), (4,)"),
     (ZERO, "broadcast(updated, owner)", "updated", "does not hold every new weight"),
+    (ZERO_1, " / world", "", "the sum over the ranks, not their mean"),
+    (ZERO_1, "weights[number].chunk(world)[rank]", "weights[number]", "was given tensors of the"),
+    (ZERO_1, "all_gather(adam(", "(adam(", "every rank gathers the parts"),
+    (ZERO_1, "enumerate(gradients)", "enumerate(gradients[:-1])", "called adam for the units [0, "),
+    (ZERO_1, "[rank], mean", "[0], mean", "the rank's own part of the weights (rank 1"),
+    (ZERO_1, "reduce_scatter(gradient)", "reduce_scatter(gradient.view(2, -1))", "a flat tensor"),
+    (ZERO_2, "self.reduce_scatter(gradient) / self.world", "gradient", "not scattered in ready"),
+    (ZERO_2, " / self.world", "", "the sum over the ranks"),
+    (FORWARD_3, "all_gather(part)", "part", "this rank's part of them, where all are needed"),
+    (FORWARD_3, "return x", "return 2 * x", "does not return the last unit's result"),
+    (BACKWARD_3, "reversed(range(len(parts)))", "range(len(parts))", "it must be [3, 2, 1, 0]"),
+    (BACKWARD_3, " / world", "", "the mean gradient of unit 0 is the sum"),
     (SCHEDULE, "for tick in range", "for _ in stages for tick in range", "TypeError"),
     (ORDER, "min(micro_batches, stages - stage)", "micro_batches", "1F1B keeps 1"),
     (ORDER, "min(micro_batches, stages - stage)", "1", "are enough"),
@@ -182,6 +198,9 @@ WHOLE = [
     (BACKWARD, "lambda *_: None", "write pair_forward"),
     (LEDGER, "lambda *_: {'parameters': 1}", "return a dict"),
     (LEDGER, "lambda *_: 7", "return a dict"),
+    (ZERO_1, "lambda *_: None", "write zero1_step first"),
+    (FORWARD_3, "lambda *_: None", "write zero3_forward and zero3_backward first"),
+    (BACKWARD_3, "lambda *_: None", "write zero3_forward and zero3_backward first"),
     (SCHEDULE, "lambda p, m: [[(s, b)] for b in range(m) for s in range(p)]", "are enough"),
     (SCHEDULE, "lambda p, m: [[(s, b) for s in range(p)] for b in range(m)]", "has not finished"),
     (SCHEDULE, "lambda p, m: [[(0, b)] for b in range(m)]", "missing"),

@@ -239,7 +239,7 @@ def names_on(drawing):
             continue
         for row in layer["data"]["values"]:
             x, y = drawing._pixels(row["place"], row["value"], vega.WIDE)
-            spot = labels.Spot(mark["align"], mark["dx"], mark["dy"])
+            spot = labels.LabelPosition(mark["align"], mark["dx"], mark["dy"])
             yield row["text"], labels._box(row["text"], (x, y), spot)
 
 

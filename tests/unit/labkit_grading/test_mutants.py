@@ -12,11 +12,12 @@ from tests.unit.labkit_grading import (
     exercise_mutants,
     exercise_mutants_choosing,
     exercise_mutants_parallel,
+    exercise_mutants_sharding,
 )
 from tests.unit.labkit_grading.in_process import InProcess
 
 from labkit_grading import grade_code
-from labkit_grading.grade_code import Key, Marked
+from labkit_grading.grade_code import ExerciseResult, Key
 
 needs("torch", "the exercises are written with torch")
 
@@ -24,6 +25,7 @@ SOURCES = Path(__file__).parents[3] / "notebooks" / "src"
 EXERCISES = {
     **exercise_mutants.EXERCISES,
     **exercise_mutants_parallel.EXERCISES,
+    **exercise_mutants_sharding.EXERCISES,
     **exercise_mutants_choosing.EXERCISES,
 }
 MUTANTS = [
@@ -43,7 +45,7 @@ def key_of(notebook: str) -> Key:
     return grade_code.answer_key(SOURCES / f"{notebook}.py")
 
 
-def marked(name: str, code: str) -> Marked:
+def marked(name: str, code: str) -> ExerciseResult:
     """The mark of the exercise with this code for it, and the notebook's for the others."""
     exercise, key = EXERCISES[name], key_of(EXERCISES[name].notebook)
     solved = {exercise: key.defined[exercise] for exercise in key.exercises}

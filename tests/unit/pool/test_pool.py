@@ -212,7 +212,7 @@ def test_a_lease_is_guaranteed_then_open(make_world: MakeWorld) -> None:
     for _ in range(20):
         world.work_after(3600)
         world.pool.reconcile()
-    assert world.pool.leases.due() == []
+    assert world.pool.leases.leases_to_stop() == []
     assert world.pool.leases.find(lease.id).state == LeaseState.RUNNING
 
 
@@ -397,7 +397,7 @@ def test_slice_gone_holder_alive(world: World) -> None:
     now = world.pool.leases.find(lease.id)
     assert now.state == LeaseState.RELEASING
     assert "slice is gone" in now.reason
-    assert [due.id for due in world.pool.leases.due()] == [lease.id]
+    assert [due.id for due in world.pool.leases.leases_to_stop()] == [lease.id]
     ticket = world.wait("bob")
     assert ticket.state == TicketState.WAITING
     assert world.ledger.state.tickets[ticket.id].lease is None

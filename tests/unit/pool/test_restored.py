@@ -92,7 +92,7 @@ def test_a_server_that_ran_when_the_copy_had_only_granted_is_attached_again(worl
     copy(world)
     holder = world.run("alice").holder
     restore(world)
-    lease = world.pool.leases.of_server("alice", "")
+    lease = world.pool.leases.lease_of_server("alice", "")
     assert lease is not None and (lease.state, lease.holder) == (LeaseState.RUNNING, holder)
 
 
@@ -188,7 +188,9 @@ def test_a_slice_that_was_still_to_be_made_is_not_destroyed_under_its_server(
     destroyed_uuids = record_destroyed(world, monkeypatch)
     restore(world)
     world.work()
-    leases = {brief.id: set(brief.uuids) & set(alice.uuids) for brief in world.pool.leases.brief()}
+    leases = {
+        brief.id: set(brief.uuids) & set(alice.uuids) for brief in world.pool.leases.brief_views()
+    }
     assert not any(shared for lease, shared in leases.items() if lease != alice.id)
     world.settle()
     assert destroyed_uuids == [] and world.holders.removed == []

@@ -4,7 +4,6 @@ import asyncio
 import os
 import select
 
-import psutil
 import pytest
 
 from miglab_slurm import commands
@@ -21,10 +20,6 @@ def has_ended(pid: int, within_s: float) -> bool:
         return True
     with os.fdopen(process, "rb") as over:
         return bool(select.select([over], [], [], within_s)[0])
-
-
-def children():
-    return psutil.Process().children(recursive=True)
 
 
 @pytest.mark.parametrize("then", ["wait", "exit 0"])
@@ -52,18 +47,23 @@ async def test_silence_is_no_refusal(stderr, is_silence):
 
 async def test_what_may_not_be_ended_is_left(monkeypatch):
     """As a command that `sudo` runs: who asked is told all the same."""
+    start, processes = asyncio.create_subprocess_exec, []
 
     def another_users(*_):
         raise PermissionError(1, "Operation not permitted")
 
+    async def start_and_keep(*command, **options):
+        processes.append(await start(*command, **options))
+        return processes[-1]
+
     with monkeypatch.context() as denied, pytest.raises(BackendUnreachable):
         denied.setattr(os, "killpg", another_users)
+        denied.setattr(asyncio, "create_subprocess_exec", start_and_keep)
         await asyncio.wait_for(commands.run(ENDLESS.split(), 0.01), 60)
-    sleeping = [child for child in children() if child.name() == "sleep"]
-    assert len(sleeping) == 1
-    for child in sleeping:
-        child.kill()
-    await asyncio.to_thread(psutil.wait_procs, sleeping)
+    (process,) = processes
+    assert process.returncode is None
+    process.kill()
+    await process.communicate()  # until then its transport is open
 
 
 async def test_jobs_get_the_umask_that_students_expect():

@@ -32,7 +32,7 @@ from miglab_pool.http.errors import REASONS, DeniedError
 from miglab_pool.reclaim.activity import Activity, SignalBoard
 from miglab_pool.reclaim.round import Reclaimer
 from miglab_pool.refused import Refused
-from miglab_slurm.doctor import somebody
+from miglab_slurm.doctor import first_named_user
 from miglab_slurm.lab import on_slurm
 from miglab_slurm.nodes import Node
 from miglab_slurm.picture import ClusterPicture
@@ -141,7 +141,7 @@ class ReclaimerLab:
 
     def lease(self, user: str = "ada") -> LeaseView:
         """Somebody's lease."""
-        lease = self.door.leases.of_server(user, "")
+        lease = self.door.leases.lease_of_server(user, "")
         assert lease is not None
         return lease
 
@@ -301,8 +301,8 @@ def test_a_ticket_is_kept_while_its_student_works_without_a_gpu(lab: ReclaimerLa
 def test_each_slice_of_a_server_is_judged(lab: ReclaimerLab) -> None:
     """Whatever else of the same server runs, and whichever of its jobs is the server."""
     lab.look(without_gpu(1), job(2), job(3))
-    assert {case.lease.id for case in lab.door.leases.cases()} == {2, 3}
-    assert lab.door.leases.of_server("ada", "") is None
+    assert {case.lease.id for case in lab.door.leases.lease_cases()} == {2, 3}
+    assert lab.door.leases.lease_of_server("ada", "") is None
 
 
 def test_an_offer_that_staff_end_is_cancelled(lab: ReclaimerLab) -> None:
@@ -510,7 +510,7 @@ def test_the_example_of_the_docs_is_whole(tmp_path: Path, monkeypatch) -> None:
     block = page[page.index("       [lab]") : page.index("   The type names")]
     (tmp_path / "lab.toml").write_text(textwrap.dedent(block))
     settings = on_slurm(load(tmp_path / "lab.toml", {}))
-    assert somebody(settings) == "of students"
+    assert first_named_user(settings) == "of students"
     assert settings.courses["everyone"].shapes == ("1g.5gb", "cpu")
     assert all(shape.sm_count for shape in settings.slurm.shapes.values() if shape.gres)
 

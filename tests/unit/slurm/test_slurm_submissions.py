@@ -127,7 +127,7 @@ def test_a_number_is_the_latest_jobs(submissions: Submissions) -> None:
 def test_a_second_try_of_one_start_is_the_same_row(submissions: Submissions) -> None:
     """Its name is the same, so of two jobs that came of it one is found to be too many."""
     names = {submissions.intend(TAG, "ada", NOW + number).name for number in range(3)}
-    (row,) = submissions.of_server("ada", "")
+    (row,) = submissions.open_for_server("ada", "")
     assert {row.name} == names
     assert row.intended_at == NOW
 
@@ -143,7 +143,7 @@ def test_what_was_wished_and_what_is_known_outlive_the_hub(
     (row,) = Submissions(tmp_path / "jobs.sqlite", "miglab").unsettled()
     assert row.given_up
     assert row.is_cancelled
-    assert submissions.of_server("ada", "") == []
+    assert submissions.open_for_server("ada", "") == []
     submissions.note_end("t1", "TIMEOUT")
     assert own_jobs(submissions) == {7: "TIMEOUT"}
     assert submissions.unsettled() == []

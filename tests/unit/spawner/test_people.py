@@ -20,6 +20,13 @@ def test_a_home_keeps_its_first_name(names: HomeNames, tmp_path: Path) -> None:
     assert names.find_name("1t1") == "ada"
 
 
+@pytest.mark.usefixtures("open_umask")
+def test_nobody_else_reads_whose_homes_are_whose(names: HomeNames, tmp_path: Path) -> None:
+    """Whatever the hub's umask is."""
+    names.claim("1t1", "ada")
+    assert (tmp_path / "homes.json").stat().st_mode & 0o777 == 0o600
+
+
 def test_no_two_users_share_a_home(names: HomeNames) -> None:
     """Not with a former bearer of the name, nor by a name that looks like a home's."""
     homes = [

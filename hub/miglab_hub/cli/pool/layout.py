@@ -11,6 +11,7 @@ from rich.console import Group
 from rich.table import Table
 
 from miglab_api.gpus import LAYOUT_MAX, Applied, GpuLayout, LayoutDrain, Layouts, PlacedSlice
+from miglab_api.plain_text import printable
 from miglab_api.wording import partition_in_words
 from miglab_hub.cli.pool.output import (
     AsJson,
@@ -19,7 +20,6 @@ from miglab_hub.cli.pool.output import (
     cell,
     pool_command,
     print_answer,
-    printable,
     table,
 )
 from miglab_hub.cli.pool.reserve import seconds

@@ -14,6 +14,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from miglab_api.plain_text import printable
 from miglab_hub.pool_api import PoolApi, connect
 
 PIPE_WIDTH = 10_000  # a line of a table is never folded in a pipe
@@ -71,11 +72,6 @@ def table(*columns: str) -> Table:
     for column in columns:
         plain_table.add_column(column, overflow="fold")
     return plain_table
-
-
-def printable(text: str) -> str:
-    """Replace control characters, so that a terminal can show a text."""
-    return "".join(sign if sign.isprintable() else "?" for sign in text)
 
 
 def cell(text: str) -> Text:

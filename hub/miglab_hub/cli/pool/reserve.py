@@ -8,8 +8,9 @@ from zoneinfo import ZoneInfo
 
 import typer
 
+from miglab_api.plain_text import printable
 from miglab_api.reservations import WEEKDAYS, ReservationState, ReservationView
-from miglab_hub.cli.pool.output import CommandOutput, cell, pool_command, printable, table
+from miglab_hub.cli.pool.output import CommandOutput, cell, pool_command, table
 from miglab_hub.pool_api import PoolApi
 
 app = typer.Typer()

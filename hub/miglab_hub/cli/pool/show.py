@@ -19,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from miglab_api.gpus import GpuView, PoolSnapshot, SliceView
+from miglab_api.plain_text import printable
 from miglab_api.tickets import Purpose, TicketView
 from miglab_api.usage import BOM, GroupBy, UsageReport, UsageRow, to_csv
 from miglab_api.wording import server_in_words
@@ -30,7 +31,6 @@ from miglab_hub.cli.pool.output import (
     person_name,
     pool_command,
     print_answer,
-    printable,
     table,
 )
 from miglab_hub.pool_api import PoolApi

@@ -11,6 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from miglab_api.plain_text import printable
 from miglab_api.staff import STAFF_ACTIONS, StaffAction
 from miglab_api.wording import server_in_words
 from miglab_hub.cli.pool.output import (
@@ -20,7 +21,6 @@ from miglab_hub.cli.pool.output import (
     describe,
     person_name,
     pool_command,
-    printable,
     table,
 )
 from miglab_hub.cli.pool.reserve import seconds

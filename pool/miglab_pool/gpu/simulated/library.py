@@ -6,6 +6,7 @@ the simulated GPUs, with its own types, constants and exceptions.
 """
 
 import ctypes
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -84,6 +85,7 @@ class Library:
         self.sleep = sleep
         self.now = now
         self.opened = 0
+        self._calls = threading.local()  # each thread's call: the machine as it found it
         self._functions: dict[str, Callable[..., int]] = {}
         for method_name in dir(type(self)):
             method = getattr(type(self), method_name)
@@ -107,13 +109,15 @@ class Library:
                 return refusal.code
             except StateError:
                 return int(pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
+            finally:
+                self._calls.machine = None
             return int(pynvml.NVML_SUCCESS)
 
         return call
 
     def _check(self, name: str, arguments: tuple[Any, ...]) -> None:
         index = _gpu_index(arguments)
-        machine = self.wait_for(name, index)
+        machine = self._calls.machine = self.wait_for(name, index)
         if not machine.driver_loaded:
             refuse(pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
         if not self.opened and not name.startswith("nvmlInit"):
@@ -123,6 +127,12 @@ class Library:
             refuse(pynvml.NVML_ERROR_GPU_IS_LOST)
         if any(name.startswith(fault.function) for fault in machine.faults):
             self._raise_planned_fault(name, gpu)
+
+    @property
+    def machine(self) -> MachineState:
+        """The machine as this thread's call found it: a call looks at the file once."""
+        found: MachineState | None = getattr(self._calls, "machine", None)
+        return self.file.read() if found is None else found
 
     def wait_for(self, name: str, index: int | None) -> MachineState:
         """The machine, once a call to this function, about this GPU or none, does not hang."""
@@ -173,7 +183,7 @@ class Library:
 
     def gpu_at(self, index: int, machine: MachineState | None = None) -> Gpu:
         """The GPU of an index."""
-        machine = machine or self.file.read()
+        machine = machine or self.machine
         if index >= len(machine.gpus):
             refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
         rules.settle(machine.gpus[index], self.now())

@@ -115,6 +115,11 @@ class SimulatedMachine:
             rules.settle(gpu, self._now())
         return state
 
+    @property
+    def boots(self) -> int:
+        """How often it was started, this time included; no GPU is looked at for it."""
+        return self._file.read().boots
+
     def view(self) -> dict[str, Any]:
         """The machine as plain values: GPUs with their slices, processes and faults."""
         return _describe(self.state(), self._now())

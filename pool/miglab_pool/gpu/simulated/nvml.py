@@ -214,7 +214,7 @@ class MigFunctions(Library):
         gpu_index, gpu = self.gpu_of(device)
         if number(index) >= rules.model_of(gpu).compute_slices:
             refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
-        listed_until = self.now() - self.file.read().delays.list_mig_device_s
+        listed_until = self.now() - self.machine.delays.list_mig_device_s
         indices = {compute.mig_index for _, compute in rules.mig_devices(gpu, listed_until)}
         if number(index) not in indices:
             refuse(pynvml.NVML_ERROR_NOT_FOUND)

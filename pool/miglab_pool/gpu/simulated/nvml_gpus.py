@@ -166,7 +166,7 @@ class GpuFunctions(Library):
         _, _, compute = self.device_of(device)
         if compute is not None:
             return put(answer, compute.mig_index)
-        return put(answer, _present(self.file.read()).index(self.gpu_of(device)[0]))
+        return put(answer, _present(self.machine).index(self.gpu_of(device)[0]))
 
     @exports("nvmlDeviceGetCudaComputeCapability")
     def compute_capability(self, device: Any, major: Any, minor: Any) -> None:

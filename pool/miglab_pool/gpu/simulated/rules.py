@@ -166,6 +166,11 @@ def _mig_uuid(gpu_uuid: str, gi_id: int, ci_id: int) -> str:
 
 def settle(gpu: Gpu, now: float) -> None:
     """Remove what has finished being destroyed."""
+    if all(
+        instance.gone_at is None and all(compute.gone_at is None for compute in instance.compute)
+        for instance in gpu.instances
+    ):
+        return
     for instance in gpu.instances:
         instance.compute = [c for c in instance.compute if not is_past(c.gone_at, now)]
     gpu.instances = [i for i in gpu.instances if not is_past(i.gone_at, now)]

@@ -188,6 +188,8 @@ class GpuLines(Sequence[Gpu]):
     def __getitem__(self, index: int | slice) -> Gpu | Sequence[Gpu]:
         if isinstance(index, slice):
             return [self[n] for n in range(*index.indices(len(self)))]
+        if (gpu := self._read.get(index)) is not None:
+            return gpu
         line, at = self._lines[index], index % len(self)
         if at not in self._read:
             try:
@@ -241,7 +243,7 @@ class StateFile:
         Raises:
             FileExistsError: there is one already.
         """
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with self._locked():
             if self.path.exists():
                 raise FileExistsError(f"{self.path} exists: a machine lives there already.")
@@ -261,7 +263,7 @@ class StateFile:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        descriptor = os.open(self._lock_path, os.O_RDWR | os.O_CREAT, 0o666)
+        descriptor = os.open(self._lock_path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
@@ -270,7 +272,7 @@ class StateFile:
 
     def _stamp(self) -> Stamp | None:
         with contextlib.suppress(FileNotFoundError):
-            return _stamp_of(self.path.stat())
+            return _stamp_of(os.stat(self.path))  # noqa: PTH116 -- each call of NVML asks
         return None
 
     def _parse(self, before: MachineState | None = None) -> tuple[Stamp, MachineState]:

@@ -22,7 +22,8 @@ import json
 import re
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from hmac import compare_digest
@@ -118,12 +119,15 @@ class Session:
 
 
 class Sessions:
-    """A bounded set of sessions; the oldest goes when it is full, of one person first.
+    """A bounded set of sessions.
+
+    When it is full, the oldest session of whoever has most of them ends: a person's only session
+    ends for another one only if `limit` people are signed in.
 
     Args:
         lives_s: how long a session lives.
         limit: how many sessions there may be.
-        limit_per_person: how many a person may have, so that they end nobody else's sessions.
+        limit_per_person: how many a person may have.
         now: the clock, seconds.
     """
 
@@ -142,21 +146,29 @@ class Sessions:
 
     def open(self, person: str, token: str) -> str:
         """Open a session, and return the value of its cookie."""
-        session_names = [
-            session_name
-            for session_name, session in self._sessions.items()
-            if session.person == person
-        ]
-        for session_name in session_names[
-            : max(0, len(session_names) - self._limit_per_person + 1)
-        ]:
-            del self._sessions[session_name]
-        while len(self._sessions) >= self._limit:
-            del self._sessions[next(iter(self._sessions))]
+        self._make_room_for(person)
         session_name = secrets.token_urlsafe(32)
         xsrf = secrets.token_urlsafe(32)
         self._sessions[session_name] = Session(person, token, xsrf, self._now() + self.lives_s)
         return session_name
+
+    def _make_room_for(self, person: str) -> None:
+        """Forget the sessions that have ended, and end one if the person or all have too many."""
+        now = self._now()
+        self._sessions = {
+            name: session for name, session in self._sessions.items() if session.ends_at > now
+        }
+        counts = Counter(session.person for session in self._sessions.values())
+        if counts[person] >= self._limit_per_person:
+            self._end_oldest_of({person})
+        elif len(self._sessions) >= self._limit:
+            largest = max(counts.values())
+            self._end_oldest_of({name for name, count in counts.items() if count == largest})
+
+    def _end_oldest_of(self, people: Collection[str]) -> None:
+        sessions = self._sessions.items()
+        oldest = next(name for name, session in sessions if session.person in people)
+        del self._sessions[oldest]
 
     def get(self, name: str) -> Session | None:
         """Return the session of a cookie; None if there is none or it has ended."""
@@ -212,14 +224,14 @@ class SignIn:
         self._check_xsrf(request, session)
         return await self._person(session.token, forwarded_for(request), session.xsrf)
 
-    def known(self, request: HTTPConnection) -> str | None:
+    def known_payer(self, request: HTTPConnection) -> str | None:
         """Return the payer of a request: "" for the spawner, who has no limit; None if unknown."""
         token, session = bearer_token(request), self._session(request)
         if token is not None and compare_digest(token.encode(), self._secret):
             return ""
         if token is None:
             token = session.token if session is not None else ""
-        return self.tokens.known(token)
+        return self.tokens.known_name(token)
 
     def _session(self, request: HTTPConnection) -> Session | None:
         return self.sessions.get(request.cookies.get(self._session_cookie, ""))

@@ -148,7 +148,7 @@ class HubTokens:
             cache_max_age=access.cache_s,
         )
 
-    def known(self, token: str | None) -> str | None:
+    def known_name(self, token: str | None) -> str | None:
         """Return a name for the token, if the hub knew it lately; else None."""
         name = _token_hash(token or "")
         return name if self._known.get(name, 0.0) > self._now() else None

@@ -230,7 +230,7 @@ def failure_page(
     request: Request, refused: DeniedError, principal: Principal | None = None, again: str = ""
 ) -> Response:
     """Return the page that explains a refusal, with a link to ``again`` or here, but for 404."""
-    request.app.state.runner.metrics.refused(refused.reason)
+    request.app.state.runner.metrics.count_refusal(refused.reason)
     again = "" if refused.status == 404 else again or request.url.path
     values = _frame(request, principal, "") | {"again": again}
     html = TEMPLATES.get_template("failed.html").render(**values, message=refused.message)

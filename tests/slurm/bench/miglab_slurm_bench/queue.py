@@ -158,7 +158,7 @@ async def _run(cluster: SlurmCluster, students: int, seed: int) -> QueueRun:
     picture = await reader.picture()
     while not coming.done() or len(run.over) < students:
         run.look(picture, reader)
-        picture = await reader.changed(picture, 10.0)
+        picture = await reader.next_picture(picture, 10.0)
     await coming
     run.readings, run.took_s = reader.readings, time.monotonic() - began_at
     await reader.close()

@@ -18,7 +18,7 @@ from unittest import mock
 import typer
 
 from miglab_bench.harness.pool_operator import SHAPE
-from miglab_bench.harness.results import beside, ratio_of, say
+from miglab_bench.harness.results import compare_times, ratio_of, say
 from miglab_bench.harness.temporary import prepared_lab
 from miglab_hub.settings.lab_toml import Settings
 from miglab_slurm_bench.cluster import SlurmCluster, require_slurm
@@ -68,7 +68,7 @@ def bench_slurm_spawn(
     )
     samples = [asdict(round_) for round_ in measured]
     result = {"ratio": asdict(ratio), "ratio_of_medians": of_medians, "bound": BOUND}
-    sentence = f"{beside('MIGSlurmSpawner', 'batchspawner', *both)}, ratio {of_medians:.3f}"
+    sentence = f"{compare_times('MIGSlurmSpawner', 'batchspawner', *both)}, ratio {of_medians:.3f}"
     verdict = f"the bound of {BOUND} {'holds' if of_medians <= BOUND else 'DOES NOT HOLD'}"
     result |= {"rounds": samples, "how": conditions}
     say(result, f"{sentence}; {verdict}", conditions, as_json=as_json)

@@ -37,7 +37,7 @@ class BigPool(Pool):
         leases.live = lambda user=None: [
             lease for lease in lease_by_id.values() if user in (None, lease.user)
         ]
-        leases.brief, leases.warned = leases.live, lambda: frozenset(WARNED)
+        leases.brief_views, leases.warned = leases.live, lambda: frozenset(WARNED)
         self.lease_by_id = lease_by_id
         self.drawn_gpus = tuple(map(self._gpu, range(GPUS)))
         self.queued = tuple(map(self._ticket, range(WAITING)))

@@ -167,6 +167,28 @@ def test_who_signs_in_often_signs_out_nobody_else() -> None:
     assert [sessions.get(s) is not None for s in mallorys] == [False, False, False, True, True]
 
 
+def test_many_who_sign_in_often_sign_out_nobody_with_fewer_sessions() -> None:
+    """Accounts whose sessions fill the set end one another's, and no student's."""
+    sessions = Sessions(limit=100, limit_per_person=4)
+    students = [sessions.open(f"student{number % 10}", "token") for number in range(20)]
+    mallorys = [sessions.open(f"mallory{number % 30}", "token") for number in range(30 * 4)]
+    assert all(sessions.get(name) for name in students)
+    assert sum(sessions.get(name) is not None for name in mallorys) == 80
+
+
+def test_the_oldest_session_goes_when_everybody_has_as_many() -> None:
+    """More people than sessions, or sessions that are over: who signs in always gets one."""
+    at = [0.0]
+    sessions = Sessions(lives_s=10, limit=2, now=lambda: at[0])
+    names = [sessions.open(f"person-{number}", "token") for number in range(3)]
+    at[0] = 9.0
+    late = sessions.open("person-3", "token")
+    assert [sessions.get(name) is not None for name in (*names, late)] == [False, False, True, True]
+    at[0] = 11.0
+    sessions.open("person-4", "token")
+    assert sessions.get(late) is not None, "the one whose time was over made room"
+
+
 @pytest.mark.parametrize(
     ("token", "server"),
     [

@@ -8,6 +8,7 @@ import httpx
 import pytest
 from tests.unit.pool.conftest import World
 
+from miglab_api.roster import EXPERIMENTS_MAX
 from miglab_pool.applications.management_app import management_app
 from miglab_pool.applications.metrics import Metrics
 from miglab_pool.applications.pool_runner import PoolRunner
@@ -147,6 +148,25 @@ async def test_what_is_told_is_kept_and_ages(lab: ClassLab) -> None:
     lab.world.crash()  # what was heard is forgotten with the process, what was told is not
     again = lab.world.pool.roster.progress_of("ml")
     assert (again.readers, len(again.experiments["alice"])) == ({"alice"}, 2)
+
+
+async def test_a_forged_report_is_bounded_and_ages(lab: ClassLab) -> None:
+    """Any experiment can be reported: so many, none of the future, and staff read whose word it is.
+
+    A report of the future was the latest for ever, and was never deleted.
+    """
+    await lab.read_the_notice()
+    forged = [{**DONE, "experiment": f"FAKE-{n}", "minute": 10**9} for n in range(EXPERIMENTS_MAX)]
+    assert (await lab.report_progress(*forged)).status_code == 200
+    refusal = await lab.report_progress(DONE)
+    assert (refusal.status_code, refusal.json()["reason"]) == (422, "too-many-experiments")
+    alice = (await lab.rows())["alice"]
+    minutes = {progress["minute"] for progress in alice["experiments"]}  # type: ignore[attr-defined]
+    assert minutes == {lab.world.at // 60}
+    page = await lab.staff.get("/class?course=ml", headers=STAFF)
+    assert "nobody has checked it, and it counts for no mark" in page.text
+    lab.world.pass_time(31 * 86_400)
+    assert lab.world.pool.roster.delete_old(30) == EXPERIMENTS_MAX + 1
 
 
 @pytest.mark.parametrize(

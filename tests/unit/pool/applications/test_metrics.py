@@ -94,9 +94,9 @@ def test_shapes_that_nobody_offers_are_one() -> None:
     """Whatever students ask for, the number of series is bounded."""
     metrics = Metrics({"1g.5gb"})
     for number in range(100):
-        metrics.waited(f"{number}x1g.5gb", 3.0)
-        metrics.refused(f"reason-{number}")
-    metrics.waited("1g.5gb", -1.0)
+        metrics.count_wait(f"{number}x1g.5gb", 3.0)
+        metrics.count_refusal(f"reason-{number}")
+    metrics.count_wait("1g.5gb", -1.0)
     leases = [lease_view(1, "ada"), lease_view(2, "bob", shape="at least 1 GiB")]
     values = samples(metrics.render(snapshot(gpu_view()), leases))
     assert values["miglab_wait_seconds_count", ("other",)] == 100
@@ -110,9 +110,9 @@ def test_what_is_counted() -> None:
     times to create and to destroy are two histograms.
     """
     metrics = Metrics()
-    metrics.unserved("refused", "waited-too-long")
-    metrics.unserved("cancelled", "cancelled")
-    metrics.unserved("expired", "of my own making")
+    metrics.count_unserved("refused", "waited-too-long")
+    metrics.count_unserved("cancelled", "cancelled")
+    metrics.count_unserved("expired", "of my own making")
     metrics.driver_call("create", "1g.5gb", 0.3)
     metrics.driver_call("destroy", "7g.40gb", 1.2)
     values = samples(metrics.render(snapshot(), ()))

@@ -320,7 +320,7 @@ def test_a_class_takes_no_slot_from_its_own_members(lab: PromisedLab) -> None:
     lab.reserve(13, "1g.5gb", NINE)
     view = lab.world.pool.view
     leased_slices = [
-        (name, gpu.placed(row))
+        (name, gpu.placement_of(row))
         for name, gpu in view.gpus.items()
         for row in gpu.slices
         if row.lease == lease.id

@@ -9,10 +9,10 @@ from tests.nvml_errors import hide_profile
 
 from miglab_pool.gpu import readings
 from miglab_pool.gpu.driver import Driver
-from miglab_pool.gpu.geometry import Placement
+from miglab_pool.gpu.geometry import Placement, ProfilePlacement
 from miglab_pool.gpu.health import NEEDS, _is_share, judge, read_needs
 from miglab_pool.gpu.nvml import call, read
-from miglab_pool.gpu.readings import SliceReading, Usage, Xid
+from miglab_pool.gpu.readings import NotFound, SliceReading, Usage, Xid
 from miglab_pool.gpu.simulated.machine import error_code
 from miglab_pool.gpu.watched import open_gpus
 
@@ -143,10 +143,10 @@ def test_what_is_listed_after_its_destruction_is_still_there(a100: Machine) -> N
     """That NVML says it is done, or does not find it by its id, is no proof."""
     reading = _make(a100)
     a100.outside.fail_next("nvmlGpuInstanceDestroy", pynvml.NVML_SUCCESS)
-    with pytest.raises(readings.StillThere, match="still lists it"):
+    with pytest.raises(readings.SliceStillListed, match="still lists it"):
         a100.driver.destroy(a100.uuid, reading.gi_id)
     a100.outside.fail_next("nvmlDeviceGetGpuInstanceById", error_code("NOT_FOUND"))
-    with pytest.raises(readings.StillThere):
+    with pytest.raises(readings.SliceStillListed):
         a100.driver.destroy(a100.uuid, reading.gi_id)
     a100.driver.destroy(a100.uuid, reading.gi_id)
     assert a100.driver.slices(a100.uuid) == []
@@ -221,6 +221,27 @@ def test_slice_in_use_is_not_destroyed(a100: Machine) -> None:
         a100.driver.destroy(a100.uuid, reading.gi_id)
     assert a100.driver.slices(a100.uuid) == []
     assert a100.driver.usages(a100.uuid, [reading]) == {}
+
+
+def test_placements_are_those_of_all_slices(a100: Machine) -> None:
+    """A GPU instance without a compute instance takes its room, too."""
+    whole = _make(a100, start=2)
+    a100.create_at(19, 5, 1)
+    assert a100.driver.placements(a100.uuid) == [whole.placement, Placement(5, 1)]
+
+
+def test_only_the_expected_slice_is_destroyed(a100: Machine) -> None:
+    """Ids come again: what has the id of a slice that is gone is left alone."""
+    reading = _make(a100, start=0)
+    elsewhere = ProfilePlacement(reading.profile, Placement(3, 1))
+    with pytest.raises(NotFound):
+        a100.driver.destroy(a100.uuid, reading.gi_id, elsewhere)
+    assert a100.driver.slices(a100.uuid) == [reading]
+    expected = ProfilePlacement(reading.profile, reading.placement)
+    a100.driver.destroy(a100.uuid, reading.gi_id, expected)
+    assert a100.driver.slices(a100.uuid) == []
+    with pytest.raises(NotFound):
+        a100.driver.destroy(a100.uuid, reading.gi_id, expected)
 
 
 def test_all_slices_are_read_in_one_walk(a100: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

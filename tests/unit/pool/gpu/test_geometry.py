@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from miglab_pool.gpu.geometry import (
     Engines,
     Geometry,
-    Placed,
     Placement,
     Profile,
+    ProfilePlacement,
     legal_placements,
     occupied_mask,
     with_engines,
@@ -46,7 +46,7 @@ def test_what_still_fits(
 ) -> None:
     """Where a slice lies decides what fits beside it."""
     number, start, size = present
-    present_slice = Placed(geometry.by_id[number], Placement(start, size))
+    present_slice = ProfilePlacement(geometry.by_id[number], Placement(start, size))
     legal = legal_placements(geometry.by_id[profile_id], [present_slice])
     assert [placement.start for placement in legal] == starts
 
@@ -85,9 +85,9 @@ def test_engines_and_counts_limit_a_profile(
     """A profile fits as often as the engines of the whole GPU allow, and as its own count says."""
     everything = Profile("4g.48gb", 0, 3, 4, 4, 110, 47_000, 1, (0,))
     profile, *_ = with_engines([*parts, (everything, Engines(4, 4, 1, 1))])
-    present: list[Placed] = []
+    present: list[ProfilePlacement] = []
     while places := legal_placements(profile, present):
-        present.append(Placed(profile, places[0]))
+        present.append(ProfilePlacement(profile, places[0]))
     assert len(present) == count
 
 
@@ -95,8 +95,8 @@ def test_occupied_slices_are_bits() -> None:
     """A placement covers the bits of its memory slices."""
     geometry = model_geometry("H200")
     present = [
-        Placed(geometry.by_id[14], Placement(2, 2)),
-        Placed(geometry.by_id[19], Placement(6, 1)),
+        ProfilePlacement(geometry.by_id[14], Placement(2, 2)),
+        ProfilePlacement(geometry.by_id[19], Placement(6, 1)),
     ]
     assert occupied_mask(present) == 0b01001100
     assert str(present[0].placement) == "{2}:2"

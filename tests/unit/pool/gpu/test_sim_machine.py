@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from miglab_pool.gpu.geometry import Placed, Placement, legal_placements
+from miglab_pool.gpu.geometry import Placement, ProfilePlacement, legal_placements
 from miglab_pool.gpu.simulated.geometry import model_geometry
 from miglab_pool.gpu.simulated.machine import SimulatedMachine, error_code
 from miglab_pool.gpu.simulated.nvml import SimulatedNvml
@@ -456,7 +456,7 @@ def test_any_order_of_calls_keeps_to_the_geometry(
     machine.nvml.nvmlInit()
     machine.gpu = machine.nvml.nvmlDeviceGetHandleByIndex(0)
     geometry = model_geometry(model)
-    live: dict[int, Placed] = {}
+    live: dict[int, ProfilePlacement] = {}
     for _ in range(data.draw(st.integers(1, 12))):
         if live and data.draw(st.booleans()):
             gi_id = data.draw(st.sampled_from(sorted(live)))
@@ -468,7 +468,9 @@ def test_any_order_of_calls_keeps_to_the_geometry(
         place = data.draw(st.sampled_from(profile.placements))
         if place in legal_placements(profile, live.values()):
             instance = machine.create_at(profile.profile_id, place.start, place.size)
-            live[machine.nvml.nvmlGpuInstanceGetInfo(instance).id] = Placed(profile, place)
+            live[machine.nvml.nvmlGpuInstanceGetInfo(instance).id] = ProfilePlacement(
+                profile, place
+            )
         else:
             with pytest.raises(pynvml.NVMLError_InsufficientResources):
                 machine.create_at(profile.profile_id, place.start, place.size)

@@ -109,7 +109,7 @@ def test_what_is_free_is_granted_in_the_same_step(world: World) -> None:
     world.run("bo", "3g.20gb")
     before = world.ask("ada", "7g.40gb")
     after = world.ask("ada", "4g.20gb", only_if_free=True)
-    lease = world.pool.leases.of_server("ada", "")
+    lease = world.pool.leases.lease_of_server("ada", "")
     assert lease is not None and lease.ticket == after.id
     assert world.pool.tickets.find(before.id).state is TicketState.CANCELLED
     assert world.ask("ada", "4g.20gb", only_if_free=True).id == after.id  # asked for already
@@ -145,7 +145,7 @@ def test_a_refusal_undoes_what_others_would_have_had(world: World) -> None:
     with pytest.raises(Refused, check=because("not-free")):
         world.ask("ada", "4g.20gb", only_if_free=True)
     world.work()
-    assert world.pool.leases.of_server("cy", "") is None and unserved == []
+    assert world.pool.leases.lease_of_server("cy", "") is None and unserved == []
     assert [t.id for t in world.pool.snapshot().waiting] == [ticket.id, behind.id]
     world.ask("ada", "4g.20gb")  # giving up the place without more is another matter
     assert unserved == [("cancelled", "replaced")]

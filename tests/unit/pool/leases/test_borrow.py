@@ -48,7 +48,7 @@ def test_it_ends_by_its_time(make_world: Callable[..., World], quota_s: float | 
     with pytest.raises(Refused, check=because("no-extension")):
         world.pool.leases.extend(lease.id, 60.0, "ada")
     world.pass_time(borrow_s)
-    assert [due.id for due in world.pool.leases.due()] == [lease.id]
+    assert [due.id for due in world.pool.leases.leases_to_stop()] == [lease.id]
     world.pool.leases.release(lease.id, "pool", "time")
     world.work()
     assert world.holders.removed == [lease.holder]

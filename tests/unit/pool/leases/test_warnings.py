@@ -99,7 +99,7 @@ def test_extending_counts_as_being_there(make_world: MakeWorld) -> None:
     world = make_world(changed(SETTINGS, lease_s=600.0, extensions=1))
     lease = warned(world)
     assert world.pool.leases.extend(lease.id, 60, "ada").warning is None
-    (case,) = world.pool.leases.cases()
+    (case,) = world.pool.leases.lease_cases()
     assert case.keepalive_until == world.at + SETTINGS.reclaim.still_here_s
     world.pool.leases.warn(lease.id, IDLE, "Unused.", world.at + 60)
     with pytest.raises(Refused):

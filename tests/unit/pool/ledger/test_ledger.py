@@ -79,6 +79,14 @@ def _digest() -> str:
     return hashlib.sha256(" ".join(tokens).encode()).hexdigest()[:16]
 
 
+def test_a_row_that_is_put_as_it_is_begins_nothing(ledger: Ledger) -> None:
+    """It is no change: nothing is written to disk, and nobody is woken."""
+    for has_begun in (True, False):
+        with ledger.write(1.0, durable=True) as tx:
+            tx.put(ticket(1))
+        assert tx.has_begun is has_begun
+
+
 @pytest.mark.parametrize(("durable", "level"), [(True, 2), (False, 1)])
 def test_durable_is_synced(ledger: Ledger, durable: bool, level: int) -> None:
     """What precedes an irreversible act is synced in full; the rest survives any crash of ours."""

@@ -33,8 +33,8 @@ def test_a_rename_takes_everything_along(world: World) -> None:
     world.pool.staff.send(MessageRequest(to_user="ada", text="Hello."), "person:ada")
     people.rename_user("1t1", "lovelace")
     assert names_of(world) == ["lovelace", "lovelace", "adaline"]
-    assert world.pool.leases.of_server("lovelace", "").id == lease.id
-    assert world.pool.leases.of_server("ada", "") is None
+    assert world.pool.leases.lease_of_server("lovelace", "").id == lease.id
+    assert world.pool.leases.lease_of_server("ada", "") is None
     assert world.pool.leases.find(other.id).user == "adaline"
     assert world.pool.leases.find(over.id).is_given_back
     assert len(world.pool.staff.messages_for("lovelace", "", ())) == 1
@@ -72,7 +72,7 @@ def test_the_next_bearer_of_a_name_is_somebody_else(world: World) -> None:
     people.rename_user("1t1", "ada")
     lease = world.run("ada")
     people.rename_user("2t2", "ada")
-    assert world.pool.leases.of_server("ada", "") is None
+    assert world.pool.leases.lease_of_server("ada", "") is None
     assert world.pool.leases.find(lease.id).user == "ada (1t1)"
     assert world.run("ada", server="lab2").user == "ada"
     people.rename_user("1t1", "lovelace")
@@ -98,7 +98,7 @@ def test_rows_of_before_are_of_who_has_the_name(world: World) -> None:
     world.pool.people.rename_user("1t1", "ada")
     world.pool.people.rename_user("", "ada")
     assert world.pool.version == version
-    assert world.pool.leases.of_server("ada", "").id == lease.id
+    assert world.pool.leases.lease_of_server("ada", "").id == lease.id
 
 
 def test_progress_and_notice_go_along(tmp_path: Path) -> None:

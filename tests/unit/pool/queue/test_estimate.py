@@ -12,8 +12,8 @@ from tests.unit.pool.conftest import SETTINGS, World
 from tests.unit.pool.reservations.test_reservations import RULES, before_class, reserve
 
 from miglab_api.leases import LeaseView
-from miglab_api.tickets import TicketView, WaitEstimate
-from miglab_pool.gpu.geometry import Placed
+from miglab_api.tickets import Purpose, TicketView, WaitEstimate, borrower_of
+from miglab_pool.gpu.geometry import ProfilePlacement
 from miglab_pool.queue import gather
 from miglab_pool.queue.estimate import Holding, RecentHistory, SimulationInput, estimate_waits
 from miglab_pool.queue.rules import WaitingTicket, queue_order
@@ -202,7 +202,7 @@ class Class:
         self.lasts_s, self.every_s = lasts_s, every_s
         self.now, self.number = 0.0, 0
         self.queued: list[WaitingTicket] = []
-        self.live: list[tuple[float, int, float, WaitingTicket, str, Placed]] = []
+        self.live: list[tuple[float, int, float, WaitingTicket, str, ProfilePlacement]] = []
         self.lasted: list[float] = []
         self.requests: list[WaitingTicket] = []
         self.users: dict[str, float] = {}
@@ -249,7 +249,7 @@ class Class:
             estimated_wait, asked_at = self.estimate_of.pop(served.id)
             self.estimates_and_waits.append((estimated_wait, self.now - asked_at))
         (choice,) = grant.choices
-        new_slice = Placed(choice.profile, choice.placement)
+        new_slice = ProfilePlacement(choice.profile, choice.placement)
         ends = self.now + self.lasts_s(self.dice)
         heapq.heappush(self.live, (ends, served.id, self.now, served, choice.gpu, new_slice))
         return True
@@ -403,6 +403,30 @@ def test_history_is_used(world: World) -> None:
     wait = wait_of(world, world.ask("ada"))
     assert "6 leases" in wait.basis
     assert 550 < wait.low_s <= wait.high_s < 910
+
+
+def test_who_waits_behind_measurements_waits_for_their_starts_too(world: World) -> None:
+    """On a busy host a start takes as long as the measurement: the slice is kept from the grant on.
+
+    Counted from the attachment alone, the history would promise seven seconds for twenty.
+    """
+    for n in range(6):
+        lease = world.grant(f"early{n}", server=borrower_of(""), purpose=Purpose.BORROW)
+        world.pass_time(13)
+        holder = world.new_holder()
+        world.pool.leases.attach(lease.id, lease.generation, holder)
+        world.pool.leases.running(lease.id)
+        world.pass_time(7)
+        world.end(world.pool.leases.find(lease.id))
+    history = gather.gather_input(world.pool.view).history
+    assert history.borrowed_s == pytest.approx([20 + world.settings.tuning.probe_s] * 6)
+    for n in range(7):
+        world.grant(f"student{n}", server=borrower_of(""), purpose=Purpose.BORROW)
+    world.pass_time(5)
+    ages_s = {holding.age_s for holding in gather.gather_input(world.pool.view).holdings}
+    assert ages_s == {5.0}, "those that start have begun to last"
+    ticket = world.ask("ada", server=borrower_of(""), purpose=Purpose.BORROW)
+    assert wait_of(world, ticket).low_s >= 14
 
 
 def test_history_is_short(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from tests.pool_settings import changed
 from tests.unit.pool.conftest import SETTINGS, Crash, World
 
 from miglab_api.leases import LeaseState
-from miglab_pool.gpu.geometry import Placed, Placement
+from miglab_pool.gpu.geometry import Placement, ProfilePlacement
 from miglab_pool.gpu.simulated.geometry import model_geometry
 from miglab_pool.queue import order as queue
 from miglab_pool.queue.order import any_fits, choose_hold, first_that_fits
@@ -39,13 +39,13 @@ from miglab_pool.state.store import Uses
 A100 = model_geometry("A100-40GB")
 
 
-def slice_at(name: str, start: int) -> Placed:
+def slice_at(name: str, start: int) -> ProfilePlacement:
     profile = A100.by_name[name]
-    return Placed(profile, Placement(start, profile.size))
+    return ProfilePlacement(profile, Placement(start, profile.size))
 
 
 def gpu(
-    name: str, *live: Placed, usable: bool = True, ends_at: tuple[float, ...] = ()
+    name: str, *live: ProfilePlacement, usable: bool = True, ends_at: tuple[float, ...] = ()
 ) -> GpuOccupancy:
     """An A100 on which these lie, each until its end where ends are said."""
     masks = (slice_.placement.mask for slice_ in live)
@@ -137,7 +137,7 @@ def test_the_room_that_is_surely_free_soonest() -> None:
 def test_nobody_starves(shapes: list[str], gpus: int, ends: object) -> None:
     """While leases end, everyone is served, however many small ones keep coming behind."""
     waiting = [waiting_for(number, shape) for number, shape in enumerate(shapes)]
-    live: list[tuple[str, Placed]] = []
+    live: list[tuple[str, ProfilePlacement]] = []
     next_number = len(waiting)
     rounds = 0
     while any(w.id < len(shapes) for w in waiting):
@@ -151,7 +151,7 @@ def test_nobody_starves(shapes: list[str], gpus: int, ends: object) -> None:
             next_number += 1
             continue
         waiting = [w for w in waiting if w.id != grant.ticket]
-        live += [(c.gpu, Placed(c.profile, c.placement)) for c in grant.choices]
+        live += [(c.gpu, ProfilePlacement(c.profile, c.placement)) for c in grant.choices]
 
 
 PLACES = [
@@ -168,7 +168,7 @@ PLACES = [
     gpu_course=st.sampled_from(["", "a"]),
 )
 def test_where_nothing_fits_nobody_goes(
-    shapes: list[str], live: list[set[Placed]], gpu_course: str
+    shapes: list[str], live: list[set[ProfilePlacement]], gpu_course: str
 ) -> None:
     """Nothing has room exactly if nobody would go, were they the first and only one."""
     gpus = [gpu(str(n), *live_slices) for n, live_slices in enumerate(live)]

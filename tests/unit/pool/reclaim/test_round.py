@@ -83,7 +83,7 @@ class ReclaimWorld(World):
         for _ in range(int(seconds / STEP_S)):
             self.pass_time(STEP_S)
             self.ticks += STEP_S
-            for case in self.pool.leases.cases():
+            for case in self.pool.leases.lease_cases():
                 if case.lease.id not in self.silent:
                     self.report(case.lease.id)
             for ticket in self.ledger.state.tickets.keys() - self.absent:
@@ -194,7 +194,7 @@ def test_what_each_lease_was_doing(lab: ReclaimWorld) -> None:
     active, idle, silent = (lab.run(name) for name in ("ada", "bob", "cy"))
     lab.busy.add(active.id)
     lab.silent.add(silent.id)
-    for lease in (active, idle):
+    for lease in (active, idle, silent):
         lab.hold(lease)
     lab.live(900)
     assert lab.reclaimer.activities() == {
@@ -255,9 +255,9 @@ def test_use_of_the_slice_begins_the_bound_anew(lab: ReclaimWorld) -> None:
 
 
 def test_silence_does_not_keep_an_empty_slice(lab: ReclaimWorld) -> None:
-    """Where half of the course reports, a server that was heard and fell silent loses its slice.
+    """Where half of the lab reports, a server that was heard and fell silent loses its slice.
 
-    While most of a course is silent something else is wrong, and nobody is warned.
+    While most of the lab is silent something else is wrong, and nobody is warned.
     """
     lease, other, third = lab.run("ada"), lab.run("bob"), lab.run("eve")
     lab.busy = {lease.id, other.id, third.id}
@@ -273,6 +273,42 @@ def test_silence_does_not_keep_an_empty_slice(lab: ReclaimWorld) -> None:
     lab.live(LIMITS.warning_s + 15)
     assert lab.state(lease) is LeaseState.RELEASING
     assert lab.state(third) is LeaseState.RUNNING
+
+
+def test_who_never_reports_keeps_an_empty_slice_no_longer_than_who_claims_to_be_busy(
+    lab: ReclaimWorld,
+) -> None:
+    """Also alone in a course, in the midst of a guarantee; what is on a slice keeps it."""
+    mallory, liar = lab.run("mallory", course="vision"), lab.run("liar")
+    silent_worker, worker = lab.run("cy"), lab.run("ada")
+    lab.hold(silent_worker)
+    lab.busy = {liar.id, worker.id}
+    lab.silent = {mallory.id, silent_worker.id}
+    for name in ("bob", "eve", "dan", "flo"):
+        lab.ask(name)
+    lab.live(LIMITS.unused_s + LIMITS.idle_wanted_s - 60)
+    assert (lab.state(mallory), lab.state(liar)) == (LeaseState.RUNNING, LeaseState.RUNNING)
+    lab.live(120)
+    assert (lab.state(mallory), lab.state(liar)) == (LeaseState.WARNED, LeaseState.WARNED)
+    assert lab.warning(mallory).reason.startswith("Nothing has run on the slice itself for ")
+    assert "its server has not reported" in lab.warning(mallory).reason
+    lab.live(LIMITS.warning_s + 15)
+    assert lab.state(mallory) is LeaseState.RELEASING
+    assert lab.at < mallory.granted_at + POOL.pool.lease_s, "its guarantee has not ended"
+    assert lab.state(silent_worker) is LeaseState.RUNNING
+
+
+def test_an_extension_answers_for_a_server_that_cannot_report(lab: ReclaimWorld) -> None:
+    """On the pool's page; it ends the warning and puts off the next."""
+    broken = lab.run("ada", course="vision")
+    worker = lab.run("bob")
+    lab.hold(worker)
+    lab.busy, lab.silent = {worker.id}, {broken.id}
+    lab.live(LIMITS.unused_s + LIMITS.idle_s + 60)
+    assert lab.state(broken) is LeaseState.WARNED
+    lab.pool.leases.extend(broken.id, 60, "person:ada")
+    lab.live(LIMITS.warning_s + 60)
+    assert lab.state(broken) is LeaseState.RUNNING
 
 
 def test_an_old_reading_is_unknown(lab: ReclaimWorld) -> None:

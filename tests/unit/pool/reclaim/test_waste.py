@@ -179,7 +179,7 @@ def test_who_has_used_a_slice_is_trusted_again(lab: BusyPool) -> None:
     """One that nobody else wanted will do: then leases end for them as for everybody."""
     for _ in range(MOST_WASTED):
         ask_for_nothing(lab, "lapse")
-    lab.end(lab.pool.leases.of_server("worker1", "") or lab.pool.leases.brief()[0])
+    lab.end(lab.pool.leases.lease_of_server("worker1", "") or lab.pool.leases.brief_views()[0])
     lab.end(lab.run("mallory"))
     lab.refill()
     before = lab.ended_for_others

@@ -71,7 +71,7 @@ def costs_ms(world: World) -> dict[str, float]:
 
     def later() -> None:
         world.pass_time(1.0)
-        world.pool.store.changed()
+        world.pool.store.publish_change()
 
     def ask_and_go() -> None:
         later()

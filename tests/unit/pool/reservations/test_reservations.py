@@ -188,7 +188,7 @@ def test_clash_is_refused(
 def test_no_gpu_has_answered(lab: World) -> None:
     """Without any GPU's answer nothing can be promised."""
     lab.pool.store.infos.clear()
-    lab.pool.store.changed(list(lab.ledger.state.gpus))
+    lab.pool.store.publish_change(list(lab.ledger.state.gpus))
     assert refusal(lab).reason == "gpus-unknown"
 
 

@@ -125,7 +125,7 @@ def test_quarantined_and_tried_again(world: World) -> None:
     world.pool.staff.clear(free.slice_id, JO, "Tested: fine.")
     assert last_action(world, "slice", free.slice_id) == ("clear", JO, "Tested: fine.")
     world.work()
-    assert world.pool.leases.of_server("bob", "") is not None
+    assert world.pool.leases.lease_of_server("bob", "") is not None
 
 
 def test_two_at_once_one_wins_the_other_is_told(world: World) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.maximal_layouts import maximal_layouts
 
-from miglab_pool.gpu.geometry import Geometry, Placed
+from miglab_pool.gpu.geometry import Geometry, ProfilePlacement
 from miglab_pool.gpu.simulated.geometry import model_geometry
 from miglab_pool.state.partition import (
     Change,
@@ -32,9 +32,9 @@ NAMES = [profile.name for profile in A100.profiles]
 ALL = sorted({layout for layout in maximal_layouts(A100, NAMES)}, key=lambda layout: str(layout))
 
 
-def subsets() -> list[tuple[Placed, ...]]:
+def subsets() -> list[tuple[ProfilePlacement, ...]]:
     """Every way in which an A100 can be cut, wholly or in part."""
-    parts: dict[frozenset[tuple[int, str]], tuple[Placed, ...]] = {}
+    parts: dict[frozenset[tuple[int, str]], tuple[ProfilePlacement, ...]] = {}
     for layout in ALL:
         for size in range(len(layout) + 1):
             for part in combinations(layout, size):
@@ -58,7 +58,7 @@ def gpus(draw: st.DrawFn, with_fixed: bool = False) -> tuple[PresentSlice, ...]:
     return tuple(PresentSlice(n, slice_, draw(some)) for n, slice_ in enumerate(draw(states), 1))
 
 
-def names(slices: tuple[Placed, ...]) -> tuple[str, ...]:
+def names(slices: tuple[ProfilePlacement, ...]) -> tuple[str, ...]:
     return tuple(sorted(slice_.profile.name for slice_ in slices))
 
 
@@ -98,7 +98,7 @@ def test_possible_means_in_some_layout(partition: tuple[str, ...]) -> None:
 
 @given(states, partitions)
 def test_done_is_exactly_the_partition(
-    part: tuple[Placed, ...], partition: tuple[str, ...]
+    part: tuple[ProfilePlacement, ...], partition: tuple[str, ...]
 ) -> None:
     """A GPU with other slices is not done."""
     present = tuple(PresentSlice(n, slice_, LayoutRole.HELD) for n, slice_ in enumerate(part, 1))
@@ -172,7 +172,7 @@ def test_placements_disturb_the_fewest(
     """No other arrangement has fewer seats under a fixed slice, nor then fewer leases to drain."""
     best = arrange(A100, partition, present)
 
-    def cost(layout: tuple[Placed, ...]) -> tuple[int, int]:
+    def cost(layout: tuple[ProfilePlacement, ...]) -> tuple[int, int]:
         fixed_slices = [
             slice_.placed_slice for slice_ in present if slice_.role is LayoutRole.FIXED
         ]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.maximal_layouts import maximal_layouts
 
 from miglab_bench.measures.placement import packs
-from miglab_pool.gpu.geometry import Geometry, Placed, Placement, legal_placements
+from miglab_pool.gpu.geometry import Geometry, Placement, ProfilePlacement, legal_placements
 from miglab_pool.gpu.simulated.geometry import model_geometry
 from miglab_pool.state.placement import GpuOccupancy, _emptied, could_ever_fit, place
 
@@ -17,19 +17,21 @@ A100 = model_geometry("A100-40GB")
 A30 = model_geometry("A30")
 
 
-def _at(name: str, start: int, geometry: Geometry = A100) -> Placed:
+def _at(name: str, start: int, geometry: Geometry = A100) -> ProfilePlacement:
     profile = geometry.by_name[name]
-    return Placed(profile, Placement(start, profile.size))
+    return ProfilePlacement(profile, Placement(start, profile.size))
 
 
 @st.composite
-def contents(draw: st.DrawFn, geometry: Geometry) -> tuple[tuple[Placed, ...], tuple[Placed, ...]]:
+def contents(
+    draw: st.DrawFn, geometry: Geometry
+) -> tuple[tuple[ProfilePlacement, ...], tuple[ProfilePlacement, ...]]:
     """A reachable GPU: non-overlapping slices, at most one +me, split into live and warm."""
-    present: list[Placed] = []
+    present: list[ProfilePlacement] = []
     for name in draw(st.lists(st.sampled_from(list(geometry.by_name)), max_size=6)):
         options = legal_placements(geometry.by_name[name], present)
         if options:
-            present.append(Placed(geometry.by_name[name], draw(st.sampled_from(options))))
+            present.append(ProfilePlacement(geometry.by_name[name], draw(st.sampled_from(options))))
     is_live = draw(st.lists(st.booleans(), min_size=len(present), max_size=len(present)))
     live = tuple(slice_ for slice_, yes in zip(present, is_live, strict=True) if yes)
     return live, tuple(slice_ for slice_, yes in zip(present, is_live, strict=True) if not yes)
@@ -55,7 +57,7 @@ def questions(draw: st.DrawFn, max_slices: int = 4) -> tuple[list[str], list[Gpu
     return draw(st.lists(names, min_size=1, max_size=max_slices)), gpus
 
 
-Everywhere = tuple[tuple[Placed, ...], ...]
+Everywhere = tuple[tuple[ProfilePlacement, ...], ...]
 
 
 def _all_ways(names: Sequence[str], live: Everywhere, geometry: Geometry) -> Iterator[Everywhere]:
@@ -66,7 +68,7 @@ def _all_ways(names: Sequence[str], live: Everywhere, geometry: Geometry) -> Ite
     profile = geometry.by_name[names[0]]
     for index, on_gpu in enumerate(live):
         for placement in legal_placements(profile, on_gpu):
-            with_it = (*on_gpu, Placed(profile, placement))
+            with_it = (*on_gpu, ProfilePlacement(profile, placement))
             yield from _all_ways(names[1:], (*live[:index], with_it, *live[index + 1 :]), geometry)
 
 
@@ -75,7 +77,7 @@ def _exists(names: Sequence[str], gpus: Sequence[GpuOccupancy]) -> bool:
     return next(_all_ways(names, live, gpus[0].geometry), None) is not None
 
 
-def _worth(present: Sequence[Placed], geometry: Geometry) -> int:
+def _worth(present: Sequence[ProfilePlacement], geometry: Geometry) -> int:
     plain = (profile for profile in geometry.profiles if profile.is_plain)
     return sum(len(legal_placements(profile, present)) for profile in plain)
 
@@ -98,7 +100,7 @@ def test_choices_are_legal_and_complete(question: tuple[list[str], list[GpuOccup
         on_gpu = slices_by_gpu[choice.gpu]
         assert by_name[choice.gpu].usable
         assert choice.placement in legal_placements(choice.profile, on_gpu)
-        on_gpu.append(Placed(choice.profile, choice.placement))
+        on_gpu.append(ProfilePlacement(choice.profile, choice.placement))
 
 
 @given(questions())
@@ -110,7 +112,9 @@ def test_destroys_exactly_the_warm_slices_in_the_way(
     choices = place(names, gpus) or ()
     for gpu in gpus:
         on_gpu = [choice for choice in choices if choice.gpu == gpu.gpu]
-        reused = [Placed(choice.profile, choice.placement) for choice in on_gpu if choice.reuse]
+        reused = [
+            ProfilePlacement(choice.profile, choice.placement) for choice in on_gpu if choice.reuse
+        ]
         assert all(slice_ in gpu.warm for slice_ in reused)
         in_the_way = [
             slice_
@@ -127,7 +131,7 @@ def test_destroys_exactly_the_warm_slices_in_the_way(
             in_the_way, key=lambda slice_: slice_.placement
         )
         assert all(
-            choice.reuse == (Placed(choice.profile, choice.placement) in gpu.warm)
+            choice.reuse == (ProfilePlacement(choice.profile, choice.placement) in gpu.warm)
             for choice in on_gpu
         )
 
@@ -151,7 +155,10 @@ def test_fewest_gpus_then_fewest_legal_placements_destroyed(
         return changed, -sum(_worth(on_gpu, geometry) for on_gpu in after)
 
     chosen_layout = tuple(
-        (*gpu.live, *(Placed(c.profile, c.placement) for c in choices if c.gpu == gpu.gpu))
+        (
+            *gpu.live,
+            *(ProfilePlacement(c.profile, c.placement) for c in choices if c.gpu == gpu.gpu),
+        )
         for gpu in usable
     )
     assert score(chosen_layout) == min(map(score, _all_ways(names, live, geometry)))

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.pool.queue.test_queue import A100, slice_at
 
-from miglab_pool.gpu.geometry import Placed
+from miglab_pool.gpu.geometry import ProfilePlacement
 from miglab_pool.state.placement import GpuOccupancy, Slot, clash, place, without_places
 from miglab_pool.state.slot_choice import FEW, SlotCandidate, choose_slots
 
@@ -18,10 +18,10 @@ PLAIN = [profile.name for profile in A100.profiles if profile.is_plain]
 
 def candidate(
     gpu: str,
-    leased: tuple[Placed, ...] = (),
-    in_slots: tuple[Placed, ...] = (),
-    ready: tuple[Placed, ...] = (),
-    fixed_slices: tuple[Placed, ...] = (),
+    leased: tuple[ProfilePlacement, ...] = (),
+    in_slots: tuple[ProfilePlacement, ...] = (),
+    ready: tuple[ProfilePlacement, ...] = (),
+    fixed_slices: tuple[ProfilePlacement, ...] = (),
 ) -> SlotCandidate:
     live = (*leased, *in_slots, *fixed_slices)
     return SlotCandidate(
@@ -67,10 +67,10 @@ def candidates(draw: st.DrawFn) -> list[SlotCandidate]:
     """One or two GPUs with slices of every kind, none over another."""
     gpus = []
     for gpu in ("a", "b")[: draw(st.integers(1, 2))]:
-        kinds: dict[str, list[Placed]] = {
+        kinds: dict[str, list[ProfilePlacement]] = {
             kind: [] for kind in ("leased", "in_slots", "ready", "fixed_slices")
         }
-        on_gpu: list[Placed] = []
+        on_gpu: list[ProfilePlacement] = []
         for name in draw(st.lists(names, max_size=5)):
             slice_ = slice_at(name, draw(st.sampled_from(A100.by_name[name].starts)))
             if not any(clash(slice_, other) for other in on_gpu):
@@ -137,11 +137,11 @@ def test_each_slot_is_the_best_that_is_left(
         assert choose_slots(requests, candidates) == tuple(expected_slots)
 
 
-def _on(candidate: SlotCandidate, slots: list[Slot]) -> list[Placed]:
+def _on(candidate: SlotCandidate, slots: list[Slot]) -> list[ProfilePlacement]:
     return [slot.placed_slice for slot in slots if slot.gpu == candidate.occupancy.gpu]
 
 
-def _lying_on(candidate: SlotCandidate, slice_: Placed) -> tuple[int, ...]:
+def _lying_on(candidate: SlotCandidate, slice_: ProfilePlacement) -> tuple[int, ...]:
     kinds = (candidate.drawn_leases, candidate.leased)
     return tuple(sum(clash(slice_, other) for other in kind) for kind in kinds)
 

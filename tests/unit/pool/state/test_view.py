@@ -52,7 +52,7 @@ def test_small_moves_are_seen_and_wake_nobody(world: World) -> None:
     version, (number,) = world.pool.version, world.ledger.state.leases[lease.id].slices
     store = world.pool.store
     store.usage = {number: Usage(7, (), 0.5)}
-    store.changed(list(world.ledger.state.gpus), is_news=False)
+    store.publish_change(list(world.ledger.state.gpus), is_news=False)
     assert world.pool.version == version
-    (case,) = world.pool.leases.cases()
+    (case,) = world.pool.leases.lease_cases()
     assert case.activity_pct == 0.5

@@ -18,7 +18,7 @@ from tests.unit.pool.conftest import SETTINGS, World
 from miglab_api.reservations import ReservationRequest
 from miglab_api.tickets import TicketState
 from miglab_pool.gpu.geometry import Placement
-from miglab_pool.gpu.readings import StillThere
+from miglab_pool.gpu.readings import SliceStillListed
 from miglab_pool.gpu.simulated.machine import Break
 from miglab_pool.ledger.rows import GPU_LOST, GPU_OK
 from miglab_pool.refused import Refused
@@ -249,7 +249,7 @@ def test_a_slice_that_stays_listed_is_shown_as_foreign(
         made_by_proof(world, folder, gpu)
 
     def stays(*_: object) -> None:
-        raise StillThere("NVML goes on listing it.")
+        raise SliceStillListed("NVML goes on listing it.")
 
     monkeypatch.setattr(world.driver, "destroy", stays)
     findings = world.pool.reconcile()
