@@ -20,7 +20,7 @@ from sqlalchemy import Table
 
 from miglab_api.leases import LeaseState, WarningKind
 from miglab_api.tickets import TicketState
-from miglab_pool.gpu.geometry import Placed
+from miglab_pool.gpu.geometry import ProfilePlacement
 from miglab_pool.gpu.simulated.geometry import model_geometry
 from miglab_pool.ledger import tables
 from miglab_pool.ledger.rows import GONE, LeaseRow, Row, SliceRow, TicketRow
@@ -54,7 +54,7 @@ class SlicePlace:
     """A place for slices, one after another."""
 
     gpu: str
-    placed_slice: Placed
+    profile_placement: ProfilePlacement
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Stay:
 
     @property
     def shape(self) -> str:
-        return self.place.placed_slice.profile.name
+        return self.place.profile_placement.profile.name
 
     @property
     def holder(self) -> str:
@@ -140,7 +140,7 @@ def places_on(gpus: Sequence[str]) -> list[SlicePlace]:
     """The places for slices on these GPUs."""
     geometry = model_geometry(MODEL)
     return [
-        SlicePlace(gpu, Placed(profile, placement))
+        SlicePlace(gpu, ProfilePlacement(profile, placement))
         for gpu in gpus
         for name, count in (CUTS[gpu == gpus[-1]],)
         for profile in (geometry.by_name[name],)
@@ -262,8 +262,8 @@ def cancelled_ticket(stay: Stay) -> TicketRow:
 
 def slice_row(stay: Stay) -> SliceRow:
     """The slice of a stay, which is gone."""
-    placed_slice = stay.place.placed_slice
-    profile, placement = placed_slice.profile, placed_slice.placement
+    profile_placement = stay.place.profile_placement
+    profile, placement = profile_placement.profile, profile_placement.placement
     return SliceRow(
         stay.number, stay.place.gpu, stay.generation, profile.name, placement.start, profile.size,
         profile.sm_count, profile.memory_mib, GONE, gi_id=placement.start, ci_id=0,

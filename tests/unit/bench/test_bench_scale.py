@@ -58,7 +58,7 @@ def lived(world: World) -> Stay:
 
 
 def _starts_at(place: history.SlicePlace, start: int) -> bool:
-    return place.placed_slice.placement.start == start
+    return place.profile_placement.placement.start == start
 
 
 @pytest.fixture
