@@ -10,7 +10,7 @@ import typer
 
 from miglab_bench.class_day import run as class_day
 from miglab_bench.faults import run as faults
-from miglab_bench.measures import labkit, pages, placement, spawn, storm
+from miglab_bench.measures import labkit, pages, placement, scale, spawn, storm
 
 app = typer.Typer(help="Measure the lab.", no_args_is_help=True)
 
@@ -25,6 +25,7 @@ app.command("labkit")(labkit.bench_labkit)
 app.command("storm")(storm.bench_storm)
 app.command("pages")(pages.bench_pages)
 app.command("spawn")(spawn.bench_spawn)
+app.command("scale")(scale.bench_scale)
 app.command("faults")(faults.bench_faults)
 app.command("class")(class_day.bench_class)
 for _point in entry_points(group="miglab.benches"):

@@ -648,13 +648,14 @@ def more_for_bigger(train: Function) -> Function:
 
 
 def units_are(count: int) -> Change:
-    """The network of torch's is wrapped in so many units, whatever is asked for."""
+    """The layers are divided into so many units, whatever is asked for."""
 
-    def change(torch_step: Function) -> Function:
-        def wrapped(way: str, width: int, depth: int, _: int, *others: Any) -> Function:
-            return torch_step(way, width, depth, count, *others)  # type: ignore[no-any-return]
+    def change(layers: Any) -> Any:
+        class Divided(layers):  # type: ignore[misc]
+            def __init__(self, width: int, depth: int, _: int) -> None:
+                super().__init__(width, depth, count)
 
-        return wrapped
+        return Divided
 
     return change
 

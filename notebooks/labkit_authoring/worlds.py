@@ -62,7 +62,7 @@ def environment(key: str, place: int) -> Mapping[str, str]:
 
 
 AUTOCAST, ALL_REDUCE = "torch:autocast", "torch.distributed:all_reduce"
-RING = "labkit.exercises.sharding:Ring"
+RING, LAYERS = "labkit.exercises.sharding:Ring", "labkit.exercises.sharding:UnitLayers"
 
 WORLDS: Mapping[str, tuple[BrokenWorld, ...]] = {
     "T-1": (
@@ -185,8 +185,8 @@ WORLDS: Mapping[str, tuple[BrokenWorld, ...]] = {
         ),
     ),
     "SH-1": (
-        BrokenWorld("sixteen units are one", "torch_step", changes.units_are(1)),
-        BrokenWorld("one unit is sixteen", "torch_step", changes.units_are(16)),
+        BrokenWorld("sixteen units are one", LAYERS, changes.units_are(1)),
+        BrokenWorld("one unit is sixteen", LAYERS, changes.units_are(16)),
         BrokenWorld("gathered weights are kept", RING, changes.keeps_what_is_gathered),
     ),
     "SH-2": (

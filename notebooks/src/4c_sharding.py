@@ -283,8 +283,9 @@ def over_formula(points):
 await memory.report(over_formula, needs=all_written)
 
 # %% [markdown]
-# **Explain** what `fully_shard` holds in one unit that `DDP` does not. Which numbers are alive, and how often each, when the
-# unit's gradient is ready? And what, in your ZeRO-3 with 16 units, is there beside the formula's?
+# **Explain** why ZeRO-2 saves nothing in one unit. Which numbers are alive, and how often each, when the unit's gradient
+# is ready? And what, in your ZeRO-3 with 16 units, is there beside the formula's? (`fully_shard`'s peak differs from run
+# to run here; compare yours with a neighbour's.)
 
 # %% [markdown]
 # ## SH-2: bytes by step

@@ -295,8 +295,8 @@ def temporary_lab(
 
 
 @contextmanager
-def running_pool(settings: Settings) -> Iterator[None]:
-    """The pool service of these settings.
+def running_pool(settings: Settings) -> Iterator["subprocess.Popen[bytes]"]:
+    """Run the pool service of these settings; yields its process.
 
     Raises:
         StartError: it did not start; the message is what it said.
@@ -306,7 +306,7 @@ def running_pool(settings: Settings) -> Iterator[None]:
     with start(log_file, command, {ENV_BRIDGE: settings.bridge}) as service:
         try:
             wait_until_ready(settings, service, log_file)
-            yield
+            yield service
         finally:
             service.terminate()
 

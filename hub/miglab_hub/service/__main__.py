@@ -48,7 +48,7 @@ from miglab_pool.http.access.hub_tokens import SERVER_TOKEN, CourseMembers, HubT
 from miglab_pool.http.connection_limits import stop_on_signals
 from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.ledger.own_file import check_own, make_new
-from miglab_pool.ledger.tables import VERSION, LedgerError, needs_upgrade
+from miglab_pool.ledger.tables import VERSION, LedgerError
 from miglab_pool.pool import Pool
 from miglab_pool.reclaim.activity import SignalBoard
 from miglab_pool.reclaim.policy import TIME_IS_UP
@@ -212,11 +212,12 @@ def _open(settings: Settings) -> tuple[WatchedDriver, Ledger, ExitStack]:
 def _open_ledger(settings: Settings, opened: ExitStack) -> Ledger:
     """This lab's ledger, locked before anything is written to it; a lab that begins gets one."""
     check_restore_ended(settings)
-    if check_own(settings.ledger) is None:
+    version = check_own(settings.ledger)
+    if version is None:
         make_new(settings.ledger)
     opened.enter_context(LedgerLock(settings.ledger))
-    _keep_backup(settings)
-    ledger = Ledger(settings.ledger)
+    _keep_backup(settings, VERSION if version is None else version)
+    ledger = Ledger(settings.ledger, version=version)
     opened.callback(ledger.close)
     return ledger
 
@@ -230,9 +231,9 @@ def _report_rights(driver: WatchedDriver) -> None:
         log.error("%s; %s", rights.observation, rights.remedy)
 
 
-def _keep_backup(settings: Settings) -> None:
-    """Make a backup before an upgrade changes the ledger."""
-    if not needs_upgrade(settings.ledger):
+def _keep_backup(settings: Settings, version: int) -> None:
+    """Make a backup before an upgrade changes the ledger, which is of this version."""
+    if version == VERSION:
         return
     settings.backups.mkdir(mode=0o700, exist_ok=True)
     file = settings.backups / backup_name(settings, f"before-tables-{VERSION}")

@@ -341,6 +341,8 @@ class Ledger:
     Args:
         path: the SQLite file; made if missing.  Migrations run on opening, after a copy of an
             older ledger was put beside it.
+        version: the file's, if it has just been checked: a check reads all of it, and that takes
+            most of a start after a year; None: it is checked now.
         end: ends the process, where memory can no longer be what the file is.
 
     Raises:
@@ -351,10 +353,15 @@ class Ledger:
         LedgerTooOld: a miglab from before the first release wrote it; it is left as it is.
     """
 
-    def __init__(self, path: Path, end: Callable[[str], NoReturn] = end_process) -> None:
+    def __init__(
+        self,
+        path: Path,
+        end: Callable[[str], NoReturn] = end_process,
+        version: int | None = None,
+    ) -> None:
         self.path = path
         self._end_process = end
-        version = check_file(path)
+        version = check_file(path) if version is None else version
         if version is None:
             make_new(path)
         self._engine = create_engine(

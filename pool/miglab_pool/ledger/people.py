@@ -147,8 +147,10 @@ def _pseudonymise_table(
     """Replace the name in a table; yield 1 for each row that changed."""
     columns = (OWNER_COLUMN.get(table), CAUSE_COLUMN.get(table), *TEXT_COLUMNS.get(table, ()))
     names = [column for column in columns if column]
-    query = f"SELECT rowid AS row, {', '.join(_quote(names))} FROM {table}"  # noqa: S608
-    for row in connection.execute(query).fetchall() if names else ():
+    has_name = " OR ".join(f"instr({column}, ?)" for column in _quote(names))
+    query = f"SELECT rowid AS row, {', '.join(_quote(names))} FROM {table} WHERE {has_name}"  # noqa: S608
+    values = [swap.user] * len(names)
+    for row in connection.execute(query, values).fetchall() if names else ():
         after = _pseudonymised(row, table, swap, is_about=row["row"] in about)
         if after != {column: row[column] for column in names}:
             sets = ", ".join(f"{column} = ?" for column in _quote(after))

@@ -192,7 +192,7 @@ class TicketRow(_NumberedRow):
     shape: str
     asked: str
     state: str = field(metadata=INDEXED)
-    created_at: float
+    created_at: float = field(metadata=INDEXED)
     attended_at: float
     offered_at: float | None = None
     lease: int | None = None
@@ -242,7 +242,7 @@ class LeaseRow(_NumberedRow):
     kind = "lease"
     live_states = LIVE_LEASES
     id: int
-    ticket: int | None = field(metadata={"references": "tickets.id"})
+    ticket: int | None = field(metadata={"references": "tickets.id", **INDEXED})
     generation: int
     user: str = field(metadata=INDEXED)
     server: str

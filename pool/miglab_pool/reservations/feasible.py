@@ -31,6 +31,9 @@ from miglab_pool.state.view import GpuSnapshot, PoolView, cached_on_instance
 WEEK_S = 7 * DAY_S
 
 
+ANY_COURSE = "-"  # no course is called so: one that has no GPUs of its own
+
+
 class Guarantee(NamedTuple):
     """A lease, or one about to be granted, that is taken to be guaranteed beyond a moment.
 
@@ -97,7 +100,7 @@ def feasible(
     reservations = reservations_at(view, moment, extra, rows)
     if not reservations:
         return Feasible()
-    rows_by_age, claims = _as_claims(reservations)
+    rows_by_age, claims = _as_claims(view, reservations)
     begins = min(moment, _all_clear_at(view))
     return _place_claims(view, begins, extra, gpus, claims).for_rows(rows_by_age)
 
@@ -107,6 +110,7 @@ class _Claim(NamedTuple):
 
     Attributes:
         age: its rank by age among those in force, from 0.
+        course: whose it is, if GPUs are assigned to that course; else `ANY_COURSE`.
     """
 
     age: int
@@ -117,16 +121,25 @@ class _Claim(NamedTuple):
 
 
 def _as_claims(
+    view: PoolView,
     reservations: Sequence[ReservationInForce],
 ) -> tuple[list[ReservationRow], tuple[_Claim, ...]]:
     """Return the rows of reservations, the oldest first, and what they claim, in their order.
 
-    Of two moments at which as much is claimed of the same, one answer serves both.
+    Of two moments at which as much is claimed of the same, one answer serves both, whichever of the
+    courses without GPUs of their own it is for.
     """
+    owners = {gpu.course for gpu in view.gpus.values()}
     rows = sorted((reservation.row for reservation in reservations), key=lambda row: row.id)
     ages = {row.id: age for age, row in enumerate(rows)}
     claims = (
-        _Claim(ages[r.row.id], r.row.course, r.row.shape, r.row.count, r.undrawn)
+        _Claim(
+            ages[r.row.id],
+            r.row.course if r.row.course in owners else ANY_COURSE,
+            r.row.shape,
+            r.row.count,
+            r.undrawn,
+        )
         for r in reservations
     )
     return rows, tuple(claims)
@@ -180,7 +193,7 @@ def count_room_beside(
 
 def feasible_if_empty(view: PoolView, reservations: Sequence[ReservationInForce]) -> Feasible:
     """Place reservations on the GPUs as if these were empty and all of them usable."""
-    rows, claims = _as_claims(reservations)
+    rows, claims = _as_claims(view, reservations)
     return _place_claims_if_empty(view, claims).for_rows(rows)
 
 

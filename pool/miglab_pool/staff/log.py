@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import (
+    Column,
     ColumnElement,
     Integer,
     Select,
@@ -17,6 +18,7 @@ from sqlalchemy import (
     bindparam,
     cast,
     delete,
+    exists,
     false,
     func,
     literal_column,
@@ -33,6 +35,7 @@ from miglab_pool.ledger.tables import leases, open_read_only, tickets, transitio
 from miglab_pool.schedule import DAY_S
 
 LIMIT_MAX = 1000
+NEVER = 1e99  # seconds since the epoch
 MOST_DELETED = 1000  # rows at once; each deletion holds the pool up for some milliseconds
 # A literal: not every SQLite uses the index on what was done by hand with a parameter.
 BY_HAND = transitions.c.action != literal_column("''")
@@ -64,7 +67,8 @@ class AuditQuery:
     Attributes:
         since: the earliest time, seconds since the epoch.
         until: the time before which the entries are.
-        before: the id of an entry; only older ones are selected.
+        before: the id of an entry; only older ones are selected, by the time that they carry and,
+            at the same time, by their id.
         actor: who acted, as the ledger names them or by the bare name.
         kind: the kind of row: gpu, slice, lease …
         target: the row's number or UUID.
@@ -86,15 +90,19 @@ class AuditQuery:
 
 
 def build_select(query: AuditQuery) -> Select[Any]:
-    """Return the SELECT of a query, the newest entry first.  Pure."""
+    """Return the SELECT of a query, the newest entry first.  Pure.
+
+    In the order of an index on times, so that a year ago is as near as yesterday.
+    """
     columns = transitions.c
-    statement = select(*COLUMNS).order_by(columns.id.desc()).limit(min(query.limit, LIMIT_MAX))
+    newest_first = columns.at.desc(), columns.id.desc()
+    statement = select(*COLUMNS).order_by(*newest_first).limit(min(query.limit, LIMIT_MAX))
     conditions: list[ColumnElement[bool]] = [] if query.is_all else [BY_HAND]
     for value, condition in (
         (query.since, columns.at.__ge__),
         (query.until, columns.at.__lt__),
-        (query.before, columns.id.__lt__),
-        (query.kind, columns.kind.__eq__),
+        (query.before, _is_older_than),
+        (query.kind, columns.kind.__eq__ if query.target else _is_of_kind),
         (query.target, columns.target.__eq__),
         (query.courses, lambda courses: columns.course.in_(sorted(courses))),
     ):
@@ -107,6 +115,22 @@ def build_select(query: AuditQuery) -> Select[Any]:
         servers = columns.by.startswith(f"server:{query.actor}/", autoescape=True)
         conditions.append(columns.by.in_(names) | servers)
     return statement.where(*conditions)
+
+
+def _is_of_kind(kind: Any) -> ColumnElement[bool]:
+    """Select a kind of row; SQLite is told that many are, or it would sort them all by time."""
+    condition: ColumnElement[bool] = func.likely(transitions.c.kind == kind)
+    return condition
+
+
+def _is_older_than(entry: Any) -> ColumnElement[bool]:
+    """Select what is older than an entry; after one that is not there any more, by its id alone."""
+    columns, other = transitions.c, transitions.alias()
+    time_of_entry = select(other.c.at).where(other.c.id == entry).scalar_subquery()
+    is_later = columns.at > func.coalesce(time_of_entry, NEVER)
+    is_earlier = columns.at < func.coalesce(time_of_entry, 0.0)
+    is_older: ColumnElement[bool] = not_(is_later) & (is_earlier | (columns.id < entry))
+    return is_older
 
 
 def read_entries(ledger: Path, query: AuditQuery) -> list[AuditEntry]:
@@ -173,11 +197,9 @@ def delete_old(ledger: Ledger, at: float, keep_days: float, keep_staff_days: flo
         How many rows were deleted; 0 if nothing is left to do.
     """
     before, staff_before = _oldest_kept(at, keep_days), _oldest_kept(at, keep_staff_days)
-    old = {
-        transitions: _old_transitions(before, staff_before),
-        tickets: _old_tickets(before),
-    }
-    return sum(_delete(ledger, table, condition, at) for table, condition in old.items())
+    return _delete(ledger, transitions.c.at, _old_transitions(before, staff_before), at) + _delete(
+        ledger, tickets.c.created_at, _old_tickets(before), at
+    )
 
 
 def _oldest_kept(at: float, days: float) -> float | None:
@@ -189,7 +211,8 @@ def _old_transitions(before: float | None, staff_before: float | None) -> Column
     by_staff = BY_HAND & or_(*(rows.by.like(pattern) for pattern in BY_STAFF))
     old_staff = false() if staff_before is None else by_staff & (rows.at < staff_before)
     old_others = false() if before is None else ~by_staff & (rows.at < before)
-    return old_staff | old_others
+    latest = max((moment for moment in (before, staff_before) if moment is not None), default=0.0)
+    return (rows.at < latest) & (old_staff | old_others)
 
 
 def _old_tickets(before: float | None) -> ColumnElement[bool]:
@@ -200,13 +223,15 @@ def _old_tickets(before: float | None) -> ColumnElement[bool]:
     return (
         (rows.created_at < before)
         & rows.state.not_in(sorted(LIVE_TICKETS))
-        & rows.id.not_in(select(leases.c.ticket).where(leases.c.ticket.is_not(None)))
+        & ~exists().where(leases.c.ticket == rows.id)
         & (rows.id < select(func.max(rows.id)).scalar_subquery())
     )
 
 
-def _delete(ledger: Ledger, table: Table, condition: ColumnElement[bool], at: float) -> int:
-    rows = ledger.read(select(table.c.id).where(condition).order_by(table.c.id).limit(MOST_DELETED))
+def _delete(ledger: Ledger, age: Column[float], condition: ColumnElement[bool], at: float) -> int:
+    """Delete a batch of a table's rows, the oldest first, found by the index on their age."""
+    table = age.table
+    rows = ledger.read(select(table.c.id).where(condition).order_by(age).limit(MOST_DELETED))
     if rows:
         with ledger.write(at, durable=False) as tx:
             deletion = delete(table).where(table.c.id == bindparam("row"))

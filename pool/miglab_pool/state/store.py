@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from sqlalchemy import func, select
+from sqlalchemy import select
 
 from miglab_pool.gpu.geometry import Geometry, Profile, ProfilePlacement
 from miglab_pool.gpu.readings import GpuInfo, Health, Usage, Versions, Xid
@@ -107,7 +107,7 @@ class Uses:
 
 def read_ended_uses(ledger: Ledger, since: float) -> Iterable[LeaseUse]:
     """The leases that a server held and that ended after a moment; one query."""
-    leases, lease_slices, slices = tables.leases.c, tables.lease_slices.c, tables.slices.c
+    leases = tables.leases.c
     query = (
         select(
             leases.id.label("lease"),
@@ -115,15 +115,12 @@ def read_ended_uses(ledger: Ledger, since: float) -> Iterable[LeaseUse]:
             leases.course,
             leases.server,
             leases.shape,
-            func.sum(slices.size).label("size"),
+            tables.size_of_lease.label("size"),
             leases.attached_at.label("began_at"),
             leases.ended_at,
             leases.granted_at,
         )
-        .join(tables.lease_slices, lease_slices.lease == leases.id)
-        .join(tables.slices, slices.id == lease_slices.slice)
         .where(leases.attached_at.is_not(None), leases.ended_at > since)
-        .group_by(leases.id)
         .order_by(leases.ended_at)
     )
     return [LeaseUse(**row) for row in ledger.read(query)]

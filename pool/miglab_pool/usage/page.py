@@ -7,6 +7,7 @@ size.
 import datetime as dt
 import math
 import time
+from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal, Protocol, TypeVar
@@ -30,10 +31,8 @@ from miglab_pool.usage.report import (
     build_report,
     busiest,
     days,
+    hours_by_week,
     period_of,
-    report,
-    tally,
-    week_of,
 )
 
 T = TypeVar("T")
@@ -183,18 +182,15 @@ class Columns:
 
 def weeks(facts: Facts, period: Period) -> Columns:
     """Chart slice-hours by week, stacked by course: the busiest by name, the others together."""
-    courses = busiest(report(facts, period, GroupBy.COURSE), MOST_COURSES)
+    by_week, by_course = hours_by_week(facts, period), defaultdict[str, float](float)
+    for (_, course), used in by_week.items():
+        by_course[course] += used
+    courses = busiest(by_course, MOST_COURSES)
     kinds = {course: f"c{number}" for number, course in enumerate(courses)}
-    rows = tally(
-        facts,
-        period,
-        lambda requester, at: (
-            week_of(at, period.zone),
-            requester.course if requester.course in kinds else OTHERS,
-        ),
-    )
-    hours = {key: row.slice_hours for key, row in rows.items() if row.slice_hours > 0}
-    if any(course == OTHERS and course not in kinds for _, course in hours):
+    hours = defaultdict[tuple[str, str], float](float)
+    for (week, course), used in by_week.items():
+        hours[week, course if course in kinds else OTHERS] += used
+    if OTHERS not in kinds and any(course == OTHERS for _, course in hours):
         kinds[OTHERS] = "c-others"
     sums = [sum(hours.get((week, course), 0.0) for course in kinds) for week in period.weeks]
     step, top = scale(max(sums, default=0.0))

@@ -9,13 +9,22 @@ import datetime as dt
 import math
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
-from sqlalchemy import ColumnElement, Connection, Integer, Select, Table, cast, func, select, true
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Integer,
+    Select,
+    Table,
+    cast,
+    select,
+    true,
+)
 
 from miglab_api.leases import WarningKind
 from miglab_api.tickets import Purpose, TicketState
@@ -24,7 +33,6 @@ from miglab_pool.ledger import tables
 from miglab_pool.ledger.tables import open_read_only
 from miglab_pool.schedule import DAY_S
 
-K = TypeVar("K", bound=Hashable)
 HOUR_S = 3600.0
 WEEK = dt.timedelta(days=7)
 DAYS = 28
@@ -32,8 +40,7 @@ LONGEST_DAYS = 5 * 366
 DAY = dt.timedelta(days=1)
 
 
-@dataclass(frozen=True, slots=True)
-class Requester:
+class Requester(NamedTuple):
     """A user with the course and shape of a request."""
 
     user: str
@@ -41,8 +48,7 @@ class Requester:
     shape: str
 
 
-@dataclass(frozen=True, slots=True)
-class ReportedUse:
+class ReportedUse(NamedTuple):
     """The use of slices by one lease that a server took.
 
     Attributes:
@@ -62,8 +68,7 @@ class ReportedUse:
     ended_at: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class ObservedDay:
+class ObservedDay(NamedTuple):
     """A lease's activity on one day, as the reclaimer saw it; unknown time is in neither figure.
 
     Attributes:
@@ -137,33 +142,23 @@ def _of_courses(columns: Any, courses: Collection[str] | None) -> ColumnElement[
 def _lease_uses(
     connection: Connection, since: float, until: float, is_of: ColumnElement[bool]
 ) -> Iterator[ReportedUse]:
-    leases, slices = tables.leases.c, tables.slices.c
+    leases = tables.leases.c
     requester_columns = (leases.user, leases.course, leases.shape)
     times = (tables.tickets.c.created_at, leases.granted_at, leases.attached_at, leases.ended_at)
     query = (
-        select(leases.id, *requester_columns, *times, func.sum(slices.size))
+        select(leases.id, *requester_columns, *times, tables.size_of_lease)
         .outerjoin(tables.tickets, tables.tickets.c.id == leases.ticket)
-        .join(tables.lease_slices, tables.lease_slices.c.lease == leases.id)
-        .join(tables.slices, slices.id == tables.lease_slices.c.slice)
         .where(leases.taken_at.is_not(None), leases.granted_at < until, is_of)
         .where(leases.ended_at.is_(None) | (leases.ended_at > since))
-        .group_by(leases.id)
     )
-    for (
-        lease,
-        user,
-        course,
-        shape,
-        requested_at,
-        granted_at,
-        began_at,
-        ended_at,
-        size,
-    ) in connection.execute(query):
+    requesters: dict[tuple[str, str, str], Requester] = {}  # few have most of the leases
+    for lease, user, course, shape, requested_at, granted_at, *ends, size in connection.execute(
+        query
+    ):
         wait_s = None if requested_at is None else granted_at - requested_at
-        yield ReportedUse(
-            lease, Requester(user, course, shape), size, granted_at, wait_s, began_at, ended_at
-        )
+        key = (user, course, shape)
+        requester = requesters.get(key) or requesters.setdefault(key, Requester(*key))
+        yield ReportedUse(lease, requester, size, granted_at, wait_s, *ends)
 
 
 def _observed_days(
@@ -201,7 +196,7 @@ def _transitions_to(table: Table, kind: str, to_state: str) -> Select[Any]:
     moves, of = tables.transitions.c, table.c
     query = select(moves.at, of.user, of.course, of.shape)
     query = query.join(table, of.id == cast(moves.target, Integer))
-    return query.where(moves.kind == kind, moves.to_state == to_state)
+    return query.where(moves.kind == kind, moves.to_state == to_state, tables.ENDINGS)
 
 
 def _events(
@@ -258,6 +253,15 @@ class _UsageSum:
     def count(self, counter: str) -> None:
         setattr(self, counter, getattr(self, counter) + 1)
 
+    def add(self, other: "_UsageSum") -> None:
+        self.slice_s += other.slice_s
+        self.leases += other.leases
+        self.waits += other.waits
+        self.active_s += other.active_s
+        self.idle_s += other.idle_s
+        self.reclaims += other.reclaims
+        self.refusals += other.refusals
+
     def row(self, key: str) -> UsageRow:
         waits = sorted(self.waits)
         known_s = self.active_s + self.idle_s
@@ -274,20 +278,41 @@ class _UsageSum:
         )
 
 
-def report(facts: Facts, period: Period, group_by: GroupBy) -> tuple[UsageRow, ...]:
-    """Return one row per group: weeks in order without gaps, other groups by use, most first."""
-    rows = tally(facts, period, _key_of(group_by, period.zone))
+def report(
+    facts: Facts, period: Period, group_by: GroupBy
+) -> tuple[tuple[UsageRow, ...], UsageRow]:
+    """Return one row per group, and the row of the whole period.
+
+    Weeks come in order without gaps, other groups by use, most first.
+    """
+    sums = _tally(facts, period, _key_of(group_by, period))
+    total = _UsageSum()
+    for group_sum in sums.values():
+        total.add(group_sum)
     if group_by is GroupBy.WEEK:
-        return tuple(rows.get(week) or _UsageSum().row(week) for week in period.weeks)
-    return tuple(sorted(rows.values(), key=lambda row: (-row.slice_hours, row.key)))
+        rows = [sums.get(week, _UsageSum()).row(week) for week in period.weeks]
+    else:
+        rows = [group_sum.row(key) for key, group_sum in sums.items()]
+        rows.sort(key=lambda row: (-row.slice_hours, row.key))
+    return tuple(rows), total.row("")
 
 
-def total(facts: Facts, period: Period) -> UsageRow:
-    """Return the row of the whole period."""
-    return tally(facts, period, lambda _requester, _at: "").get("") or _UsageSum().row("")
+def hours_by_week(facts: Facts, period: Period) -> dict[tuple[str, str], float]:
+    """Return the slice-hours of each week and course in which there are any."""
+    weeks, mondays = period.weeks, period.mondays
+    seconds: dict[tuple[str, str], float] = defaultdict(float)
+    for lease_use in facts.lease_uses:
+        if lease_use.began_at is None:
+            continue
+        course, size = lease_use.requester.course, lease_use.size
+        for begin, end in periods_of_use(lease_use.began_at, lease_use.ended_at, period, mondays):
+            seconds[weeks[bisect_right(mondays, begin)], course] += size * (end - begin)
+    return {key: slice_s / HOUR_S for key, slice_s in seconds.items()}
 
 
-def tally(facts: Facts, period: Period, key: Callable[[Requester, float], K]) -> dict[K, UsageRow]:
+def _tally(
+    facts: Facts, period: Period, key: Callable[[Requester, float], str]
+) -> dict[str, _UsageSum]:
     """Sum the figures by any key.
 
     Args:
@@ -295,7 +320,7 @@ def tally(facts: Facts, period: Period, key: Callable[[Requester, float], K]) ->
         period: a lease that lives, or goes on, counts up to its end.
         key: the group of a requester at a moment.
     """
-    sums: dict[K, _UsageSum] = defaultdict(_UsageSum)
+    sums: dict[str, _UsageSum] = defaultdict(_UsageSum)
     mondays = period.mondays
     for lease_use in facts.lease_uses:
         _add_lease_use(sums, lease_use, period, mondays, key)
@@ -314,15 +339,15 @@ def tally(facts: Facts, period: Period, key: Callable[[Requester, float], K]) ->
         for event in events:
             if period.covers(event.at):
                 sums[key(event.requester, event.at)].count(counter)
-    return {key_sum: usage_sum.row(str(key_sum)) for key_sum, usage_sum in sums.items()}
+    return sums
 
 
 def _add_lease_use(
-    sums: dict[K, _UsageSum],
+    sums: dict[str, _UsageSum],
     lease_use: ReportedUse,
     period: Period,
     mondays: Sequence[float],
-    key: Callable[[Requester, float], K],
+    key: Callable[[Requester, float], str],
 ) -> None:
     if lease_use.wait_s is not None and period.covers(lease_use.granted_at):
         sums[key(lease_use.requester, lease_use.granted_at)].waits.append(
@@ -369,12 +394,13 @@ def midnight(day: dt.date, zone: ZoneInfo) -> float:
     return dt.datetime.combine(day, dt.time(), zone).timestamp()
 
 
-def _key_of(group_by: GroupBy, zone: ZoneInfo) -> Callable[[Requester, float], str]:
+def _key_of(group_by: GroupBy, period: Period) -> Callable[[Requester, float], str]:
+    weeks, mondays = period.weeks, period.mondays
     keys: dict[GroupBy, Callable[[Requester, float], str]] = {
         GroupBy.COURSE: lambda requester, _at: requester.course,
         GroupBy.USER: lambda requester, _at: requester.user,
         GroupBy.SHAPE: lambda requester, _at: requester.shape,
-        GroupBy.WEEK: lambda _requester, at: week_of(at, zone),
+        GroupBy.WEEK: lambda _requester, at: weeks[bisect_right(mondays, at)],
     }
     return keys[group_by]
 
@@ -409,17 +435,18 @@ def build_report(
     facts: Facts, first: dt.date, last: dt.date, period: Period, group_by: GroupBy
 ) -> UsageReport:
     """Build the report of a period."""
+    rows, total = report(facts, period, group_by)
     return UsageReport(
         since=first,
         until=last,
         timezone=period.zone.key,
         by=group_by,
-        rows=report(facts, period, group_by),
-        total=total(facts, period),
+        rows=rows,
+        total=total,
     )
 
 
-def busiest(rows: Iterable[UsageRow], limit: int) -> list[str]:
-    """Return the keys of the rows with the most slice-hours."""
-    ordered = sorted(rows, key=lambda row: (-row.slice_hours, row.key))
-    return [row.key for row in ordered[:limit] if row.slice_hours > 0]
+def busiest(hours: Mapping[str, float], limit: int) -> list[str]:
+    """Return the courses with the most slice-hours."""
+    ordered = sorted(hours, key=lambda course: (-hours[course], course))
+    return [course for course in ordered[:limit] if hours[course] > 0]

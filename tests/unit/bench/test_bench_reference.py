@@ -6,6 +6,7 @@ from pathlib import Path
 
 from miglab_bench.commands import app
 from miglab_bench.measures.pages import PageRow
+from miglab_bench.measures.scale import ScaleRow
 from miglab_bench.measures.spawn import Round
 from miglab_bench.measures.storm import StormRow
 
@@ -21,6 +22,6 @@ def test_every_benchmark_is_in_the_reference() -> None:
 
 def test_every_figure_is_in_the_reference() -> None:
     """Each field of the JSON of these is named."""
-    for record in (StormRow, PageRow, Round):
+    for record in (StormRow, PageRow, Round, ScaleRow):
         for field in fields(record):
             assert f"`{field.name}`" in PAGE

@@ -179,12 +179,12 @@ def test_before_an_upgrade_all_of_it_is_kept(
     used: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not only the ledger; and only where there is something to upgrade."""
-    _keep_backup(used)
+    _keep_backup(used, VERSION)
     assert not used.backups.exists()
     with closing(sqlite3.connect(used.ledger)) as ledger:
         ledger.execute("UPDATE schema_version SET version = ?", (VERSION - 1,))
         ledger.commit()
-    _keep_backup(used)
+    _keep_backup(used, VERSION - 1)
     (archive_kept,) = used.backups.iterdir()
     assert f"before-tables-{VERSION}" in archive_kept.name
     with tarfile.open(archive_kept) as archive:

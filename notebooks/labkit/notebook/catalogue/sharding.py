@@ -13,10 +13,10 @@ MANY_UNITS, ONE_UNIT = "16 units", "one unit"
 
 
 def peaks_by_units(points: Points) -> Data:
-    """Ratios of peaks: torch's sharding over its DDP, by units; and your ZeRO-3 over ZeRO-2."""
+    """Ratios of your ways' peaks: what dividing gradients, and weights, leaves of the memory."""
     mib = {(point.label, point.series): point.value for point in points}
     series = {
-        f"fully_shard over DDP, in {units}": [mib["fully_shard", units] / mib["DDP", units]]
+        f"ZeRO-2 over ZeRO-1, in {units}": [mib["ZeRO-2", units] / mib["ZeRO-1", units]]
         for units in (MANY_UNITS, ONE_UNIT)
     }
     own_peaks = mib["ZeRO-3", MANY_UNITS], mib["ZeRO-2", MANY_UNITS]

@@ -3,6 +3,7 @@
 import datetime as dt
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
@@ -17,10 +18,12 @@ from miglab_api.reservations import ReservationRequest
 from miglab_pool.ledger.rows import ReservationRow
 from miglab_pool.refused import Refused
 from miglab_pool.reservations.certainty import reservable_by_hour, week_outlooks
-from miglab_pool.reservations.feasible import broken_promises
-from miglab_pool.reservations.rules import phase
-from miglab_pool.schedule import occurrences
+from miglab_pool.reservations.feasible import broken_promises, choose_slots, feasible_if_empty
+from miglab_pool.reservations.rules import ReservationInForce, phase
+from miglab_pool.schedule import Occurrence, occurrences
+from miglab_pool.state.placement import GpuOccupancy
 from miglab_pool.state.reservation_times import ReservationTimes, schedule_of
+from miglab_pool.state.slot_choice import SlotCandidate
 
 MONDAY = dt.datetime(2026, 3, 2, 8, tzinfo=dt.UTC).timestamp()
 HOUR_S, DAY_S = 3600.0, 86400.0
@@ -170,3 +173,35 @@ def test_a_person_reserves_so_many_times_for_a_course(world: World) -> None:
         reserve()
     reserve(course="vision")
     reserve(person="person:ilse")
+
+
+def in_force(number: int, course: str, count: int) -> ReservationInForce:
+    """A reservation of that number, as far as its place depends on it."""
+    row = replace(single(number, dt.datetime(2026, 3, 2, 10)), course=course, count=count)
+    return ReservationInForce(row, Occurrence(0.0, 1.0), False, True, count)
+
+
+@given(
+    claims=st.lists(
+        st.tuples(st.sampled_from(("everyone", "vision", "ml")), st.integers(1, 9)), max_size=4
+    )
+)
+def test_courses_without_gpus_of_their_own_are_alike(
+    world_with_a_gpu_of_vision: World, claims: list[tuple[str, int]]
+) -> None:
+    """One answer serves them all, and it is each one's own; whose GPU it is has another."""
+    view = world_with_a_gpu_of_vision.pool.view
+    reservations = [in_force(number, *claim) for number, claim in enumerate(claims, 1)]
+    gpus = [SlotCandidate(GpuOccupancy(gpu.uuid, gpu.geometry, course=gpu.course))
+            for gpu in view.gpus.values() if gpu.geometry]  # fmt: skip
+    own_answer = choose_slots(reservations, gpus, {})
+    assert feasible_if_empty(view, reservations).counts == own_answer.counts
+
+
+@pytest.fixture(scope="module")
+def world_with_a_gpu_of_vision(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """Two GPUs, one of which takes leases of a single course."""
+    of_vision = changed(SETTINGS, assigned={"1": "vision"})
+    world = World(tmp_path_factory.mktemp("of-vision"), of_vision, gpus=2)
+    yield world
+    world.close()

@@ -255,7 +255,7 @@ def test_the_audit_is_found_by_its_index(world: World) -> None:
         f"EXPLAIN QUERY PLAN {statement}", tuple(statement.params.values())
     ).all()
     world.ledger.connection.rollback()
-    assert any("transitions_actions" in str(step) for step in plan)
+    assert any("transitions_by_hand" in str(step) for step in plan)
 
 
 @pytest.mark.parametrize(

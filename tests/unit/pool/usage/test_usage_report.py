@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.pool_settings import changed
 from tests.unit.pool.conftest import SETTINGS, World
 
-from miglab_api.usage import GroupBy
+from miglab_api.usage import GroupBy, UsageRow
 from miglab_pool.leases.views import ActivitySpan
 from miglab_pool.usage.report import (
     Event,
@@ -21,10 +21,10 @@ from miglab_pool.usage.report import (
     Period,
     ReportedUse,
     Requester,
+    hours_by_week,
     midnight,
     periods_of_use,
     report,
-    total,
     week_of,
 )
 
@@ -53,6 +53,16 @@ def held_lease(
     return ReportedUse(lease=lease, requester=holder, **(values | fields))
 
 
+def rows_of(facts: Facts, period: Period, group_by: GroupBy) -> tuple[UsageRow, ...]:
+    """The rows of a report."""
+    return report(facts, period, group_by)[0]
+
+
+def total(facts: Facts, period: Period) -> UsageRow:
+    """The row of the whole period."""
+    return report(facts, period, GroupBy.SHAPE)[1]
+
+
 def test_what_lies_outside_does_not_count() -> None:
     """Begun before, over later, and living: each counts with what lies in the period, by size."""
     before = held_lease(1, at=-HOUR, hours=3)
@@ -61,14 +71,14 @@ def test_what_lies_outside_does_not_count() -> None:
     facts = Facts(lease_uses=(before, after, never, held_lease(4, BOB, size=4, hours=2)))
     row = total(facts, PERIOD)
     assert (row.slice_hours, row.leases) == (11.0, 2)
-    rows = report(facts, PERIOD, GroupBy.COURSE)
+    rows = rows_of(facts, PERIOD, GroupBy.COURSE)
     assert [(row.key, row.slice_hours) for row in rows] == [("vision", 8.0), ("ml", 3.0)]
 
 
 def test_weeks_are_those_of_the_zone_and_have_no_gap() -> None:
     """A lease over the night to Monday is in both weeks; a week without use is there, with zero."""
     period = Period(MONDAY, MONDAY + 3 * WEEK, BERLIN)
-    rows = report(
+    rows = rows_of(
         Facts(lease_uses=(held_lease(1, at=WEEK - 2 * HOUR, hours=3),)), period, GroupBy.WEEK
     )
     assert [(row.key, row.slice_hours) for row in rows] == [
@@ -84,7 +94,7 @@ def test_a_week_with_a_change_of_the_clock_has_its_own_length() -> None:
     monday = midnight(dt.date(2026, 10, 19), BERLIN)
     period = Period(monday, midnight(dt.date(2026, 11, 2), BERLIN), BERLIN)
     lease_in_use = held_lease(1, began_at=monday, granted_at=monday, ended_at=None)
-    rows = report(Facts(lease_uses=(lease_in_use,)), period, GroupBy.WEEK)
+    rows = rows_of(Facts(lease_uses=(lease_in_use,)), period, GroupBy.WEEK)
     assert [row.slice_hours for row in rows] == [169.0, 168.0]
     assert week_of(midnight(dt.date(2027, 1, 1), BERLIN), BERLIN) == "2026-W53"
 
@@ -113,7 +123,7 @@ def test_the_idle_share_is_of_what_could_be_told() -> None:
     assert total(facts, PERIOD).idle_share == 0.75
     assert total(facts, PERIOD).known_share == pytest.approx(400 / (5 * HOUR))
     assert total(Facts(), PERIOD).known_share == 0.0
-    by_user = {row.key: row.idle_share for row in report(facts, PERIOD, GroupBy.USER)}
+    by_user = {row.key: row.idle_share for row in rows_of(facts, PERIOD, GroupBy.USER)}
     assert by_user == {"ada": 0.0, "bob": 1.0, "cy": None}
 
 
@@ -121,8 +131,42 @@ def test_reclaims_and_refusals_count_without_a_lease() -> None:
     """Who was only refused has a row too; the end of the period is not in it."""
     late = Event(BOB, PERIOD.until)
     facts = Facts(reclaims=(Event(ADA, MONDAY),), refusals=(Event(BOB, MONDAY + 1), late))
-    rows = {row.key: (row.reclaims, row.refusals) for row in report(facts, PERIOD, GroupBy.SHAPE)}
+    rows = {row.key: (row.reclaims, row.refusals) for row in rows_of(facts, PERIOD, GroupBy.SHAPE)}
     assert rows == {"1g.5gb": (1, 0), "3g.20gb": (0, 1)}
+
+
+USES = st.lists(
+    st.builds(
+        held_lease,
+        st.integers(1, 10**6),
+        st.sampled_from([ADA, BOB, Requester("cy", "ml", "3g.20gb")]),
+        at=st.floats(-WEEK, 3 * WEEK),
+        hours=st.none() | st.floats(0, 400),
+        wait_s=st.none() | st.floats(0, 1e5),
+        size=st.integers(1, 8),
+    ),
+    max_size=8,
+)
+
+
+@given(uses=USES, group_by=st.sampled_from(GroupBy))
+def test_however_it_is_grouped_it_is_the_same_in_total(
+    uses: list[ReportedUse], group_by: GroupBy
+) -> None:
+    """The whole period's row says the same beside all rows, and so do the chart's hours."""
+    facts = Facts(lease_uses=tuple(uses))
+    rows, all_of_it = report(facts, PERIOD, group_by)
+    by_shape = total(facts, PERIOD)
+    assert all_of_it.slice_hours == pytest.approx(sum(row.slice_hours for row in rows))
+    assert all_of_it.slice_hours == pytest.approx(by_shape.slice_hours)
+    assert (all_of_it.leases, all_of_it.wait_p50_s, all_of_it.wait_p95_s) == (
+        by_shape.leases, by_shape.wait_p50_s, by_shape.wait_p95_s,
+    )  # fmt: skip
+    hours = hours_by_week(facts, PERIOD)
+    for place, key in enumerate((GroupBy.WEEK, GroupBy.COURSE)):
+        for row in rows_of(facts, PERIOD, key):
+            drawn = sum(used for keys, used in hours.items() if keys[place] == row.key)
+            assert drawn == pytest.approx(row.slice_hours)
 
 
 @given(
@@ -166,7 +210,7 @@ def test_the_ledger_tells_the_whole_story(world: World) -> None:
     world.pass_time(HOUR)
     facts = read(world)
     assert {use_seen.lease for use_seen in facts.observed_days} == {first.id}
-    rows = {row.key: row for row in report(facts, around(world), GroupBy.USER)}
+    rows = {row.key: row for row in rows_of(facts, around(world), GroupBy.USER)}
     assert rows["ada"].slice_hours == pytest.approx(8 * 60 / HOUR, abs=0.1)
     assert rows["ada"].idle_share == 0.5 and rows["ada"].leases == 1
     assert rows["bob"].wait_p50_s is not None and rows["bob"].wait_p50_s >= 60
