@@ -33,6 +33,7 @@ SAME_THING = {
     "LossScaler": "the student's exercise, and the twin that stands in for it",
     "Buckets": "the same",
     "SimulatedNetwork": "the same",
+    "Zero2": "the exercise of the student, and other solutions of it in the tests",
 }
 """Class names that occur more than once, each with the reason."""
 

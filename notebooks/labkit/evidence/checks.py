@@ -340,7 +340,8 @@ CHECKS: dict[str, Check] = {
         ),
         instead="two ranks end with {:.3f} times the bits per byte: they take the same steps",
     ),
-    # allocations on 2 ranks: fully_shard 2.48 S in 16 units, and 5.06 in one; DDP 4.10
+    # over the weights, 2 ranks: fully_shard 2.4 to 2.9 in 16 units (gloo's thread releases late),
+    # and 5.06 in one; DDP 4.10
     "SH-1": Check(
         "Sharding everything always saves memory: fully_shard peaks below DDP in 16 units and in "
         "one",
@@ -354,8 +355,8 @@ CHECKS: dict[str, Check] = {
         on_every_tier(CONTRADICTED),
         (
             Premise(
-                values_in("fully_shard over DDP, in 16 units", high=0.75),
-                "even unit by unit fully_shard saves less than a quarter",
+                values_in("fully_shard over DDP, in 16 units", high=0.95),
+                "even unit by unit fully_shard saves nothing",
             ),
             Premise(
                 values_in("ZeRO-3 over ZeRO-2, in 16 units", high=0.95),
