@@ -6,6 +6,7 @@ counted in the same way wherever the ranks are. It runs in the child, and wakes 
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import socket
@@ -219,39 +220,36 @@ def _sent_over(connection: socket.socket) -> int | None:
 def peak_mib(work: Callable[[], Any]) -> float:
     """Run something, and return the most MiB of tensors that it held at one moment.
 
-    Every allocation of torch's on the CPU counts, also those of its own C++ code. What was alive
-    before does not count, so the work should make all of its tensors; gloo's own buffers are no
-    tensors.
+    Every allocation of this thread counts, also those of torch's own C++ code, until it is released
+    by whichever thread. What was alive before does not count, so the work should make all of its
+    tensors. What gloo's threads allocate is not seen.
     """
     from torch.profiler import ProfilerActivity, profile
 
+    gc.collect()  # modules of an earlier run refer to one another
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         work()
     with tempfile.TemporaryDirectory(prefix="labkit-trace-") as folder:
         trace = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(trace))
         events = json.loads(trace.read_text(encoding="utf-8"))["traceEvents"]
-    allocations = [event for event in events if event.get("name") == MEMORY_EVENT]
+    allocations = [
+        (event["ts"], event["args"]["Bytes"], event["args"]["Total Allocated"])
+        for event in events
+        if event.get("name") == MEMORY_EVENT
+    ]
     if not allocations:
         raise NotMeasured("PyTorch's profiler recorded no allocation.")
-    arguments = [(event["ts"], event["args"]) for event in allocations]
-    return most_alive([(time, part["Addr"], part["Bytes"]) for time, part in arguments]) / MIB
+    return peak_growth(allocations) / MIB
 
 
-def most_alive(changes: Sequence[tuple[float, int, int]]) -> int:
-    """The most bytes alive at one moment.
+def peak_growth(changes: Sequence[tuple[float, int, int]]) -> int:
+    """How far the allocated bytes rose above what they were before the first change.
 
     Args:
-        changes: time, address and bytes of every allocation, and of every release with its bytes
-            negative. The release of what was allocated before is left out.
+        changes: of every allocation and release its time, its bytes (negative for a release), and
+            how many bytes are allocated after it.
     """
-    alive: dict[int, int] = {}
-    total = peak = 0
-    for _, address, size in sorted(changes, key=lambda change: change[0]):
-        if size < 0:
-            total -= alive.pop(address, 0)
-            continue
-        alive[address] = size
-        total += size
-        peak = max(peak, total)
-    return peak
+    ordered = sorted(changes, key=lambda change: change[0])
+    _, first_bytes, first_total = ordered[0]
+    return max(total for *_, total in ordered) - (first_total - first_bytes)

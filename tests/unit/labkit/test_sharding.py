@@ -7,7 +7,7 @@ import pytest
 from tests.needs import needs
 
 from labkit.exercises import sharding
-from labkit.exercises.sharding import PartAdam, UnitLayers, most_alive, sent_bytes
+from labkit.exercises.sharding import PartAdam, UnitLayers, peak_growth, sent_bytes
 
 needs("torch", "layers and Adam are compared with torch's")
 
@@ -66,18 +66,17 @@ def test_linux_counts_what_a_connection_sends():
 
 
 @pytest.mark.parametrize(
-    ("changes", "most"),
+    ("changes", "growth"),
     [
-        ([], 0),
-        ([(1, 10, 4), (2, 20, 8), (3, 10, -4), (4, 30, 2)], 12),
-        ([(4, 30, 2), (1, 10, 4), (3, 10, -4)], 4),
-        ([(1, 99, -1000), (2, 10, 4)], 4),
-        ([(1, 10, 4), (2, 10, -4), (3, 10, 6)], 6),
+        ([(1, 4, 4), (2, 8, 12), (3, -4, 8), (4, 2, 10)], 12),
+        ([(4, 2, 10), (1, 4, 4), (3, -4, 8), (2, 8, 12)], 12),
+        ([(1, 4, 104), (2, -4, 100)], 4),
+        ([(1, 4, 4), (2, 6, 6)], 6),
     ],
 )
-def test_the_most_alive_at_one_moment(changes, most):
-    """In order of time; what was allocated before the window neither counts nor is taken away."""
-    assert most_alive(changes) == most
+def test_the_peak_is_what_was_added_to_what_was_there(changes, growth):
+    """In order of time; a release by another thread shows in the next total only."""
+    assert peak_growth(changes) == growth
 
 
 def test_the_peak_holds_what_was_alive_together():
