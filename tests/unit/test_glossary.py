@@ -32,8 +32,8 @@ SAME_THING = {
     "NoProxy": "a hub's configuration without a proxy, in the text of two configurations",
     "LossScaler": "the student's exercise, and the twin that stands in for it",
     "Buckets": "the same",
-    "Zero2": "the student's exercise, and wrong solutions of it",
     "SimulatedNetwork": "the same",
+    "Zero2": "the student's exercise, and wrong solutions of it",
 }
 """Class names that occur more than once, each with the reason."""
 

@@ -72,7 +72,7 @@ ADMIN = "         200 200 403 403 403 403 403 403 403 401 403 403"
 UNDO = "          409 409 403 403 403 403 403 403 403 401 403 403"  # nothing is paused or drained
 TEACH = "         200 200 200 200 403 404 403 404 403 401 404 403"  # alice may not, of her own
 NEXT = "          200 200 200 200 403 404 403 403 403 401 403 403"
-BACK = "          409 409 409 409 403 404 403 403 403 401 403 403"  # it is not in front
+BACK = "          409 409 409 409 403 404 403 403 403 401 403 403"  # neither in front nor offered
 TELL = "          201 201 201 201 201 403 403 403 403 401 403 403"
 TOLD = "          200 200 200 200 200 404 403 403 403 401 403 403"
 AUDIT = "         200 200 200 200 200 200 403 403 403 401 403 403"  # of own courses alone
@@ -117,6 +117,8 @@ ROUTES = [
     ("DELETE", "/api/proof", None, SPAWN),
     ("POST", "/api/tickets/{ticket}/next", WHY, NEXT),
     ("DELETE", "/api/tickets/{ticket}/next", None, BACK),
+    ("POST", "/api/tickets/{ticket}/call", WHY, BACK),
+    ("POST", "/api/tickets/{ticket}/pass", WHY, BACK),
     ("POST", "/api/messages", {"to_user": "alice", "text": "Hi."}, TELL),
     ("GET", "/api/messages", None, AUDIT),
     ("DELETE", "/api/messages/1?reason=x", None, TOLD),

@@ -360,6 +360,7 @@ def wait_of(world: World, ticket: TicketView) -> WaitEstimate:
 def test_what_is_told(busy_world: tuple[World, list[LeaseView]]) -> None:
     """Without a history the ends of the leases, which come nearer, with the ticket and the offer.
 
+    For several slices: who waits for one is told the longest wait (test_longest_wait.py).
     What is new wakes who waits for news, and the same again does not.
     """
     world, leases = busy_world
@@ -367,12 +368,12 @@ def test_what_is_told(busy_world: tuple[World, list[LeaseView]]) -> None:
     offers = {
         offer.shape: offer.wait for offer in world.pool.offers(["everyone"]).courses[0].shapes
     }
-    for shape, lease in (("1g.5gb", leases[0]), ("7g.40gb", leases[6])):
+    for shape, lease in (("2x1g.5gb", leases[1]), ("7g.40gb", leases[6])):
         wait = offers[shape]
         assert wait is not None and wait.high_s == pytest.approx(free_in(world, lease))
     assert offers["cpu"] is None
-    for user, lease in (("ada", leases[0]), ("bob", leases[1])):
-        ticket = world.ask(user)
+    for user, lease in (("ada", leases[1]), ("bob", leases[3])):
+        ticket = world.ask(user, "2x1g.5gb")
         assert ticket.estimate is None
         before = world.pool.version
         estimate_now = wait_of(world, ticket)
@@ -387,8 +388,8 @@ def test_what_is_told(busy_world: tuple[World, list[LeaseView]]) -> None:
     world.pass_time(60)
     later = world.pool.tickets.find(ticket.id).estimate
     assert later is not None and later.high_s == pytest.approx(estimate_now.high_s - 60)
-    world.pool.leases.release(leases[6].id, "ada", "stop")
-    world.pool.leases.release(leases[5].id, "ada", "stop")
+    for lease in leases[3:]:
+        world.pool.leases.release(lease.id, "ada", "stop")
     assert wait_of(world, ticket).high_s == 0.0, "what is being released ends in seconds"
 
 
