@@ -9,8 +9,8 @@ above it in this list:
     state          the pool in memory: the store, its view, placement, partitions, fair-share usage
     http           what all routes and pages stand on: sign-in, rights, limits, refusals, the frame
     reservations   slots kept for a course at a time
-    queue          tickets, their order, quotas, offers, estimates
-    leases         granted, attached, extended, released
+    queue          the order of tickets, quotas, offers, estimates
+    leases         tickets and leases: requested, granted, attached, extended, released
     usage          slice-hours of a period
     reclaim, staff, worker    what acts on leases and GPUs
     layouts, roster           how GPUs are partitioned; who is in a class

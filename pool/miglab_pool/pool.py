@@ -1,10 +1,10 @@
 """The pool: who holds which slice, who waits, and what must be done next.
 
 `Pool` is the entry point.  Its subjects change it: `Pool.tickets`, `Pool.leases`,
-`Pool.reservations`, `Pool.layouts`, `Pool.staff`, `Pool.people`; each call is a short ledger
-transaction under a lock, from any thread.  Whatever only reads is computed from `Pool.view`.  Jobs
-on GPUs and holders form a work list that the service's worker performs, one at a time.  After every
-restart, `reconcile` comes first.
+`Pool.reservations`, `Pool.layouts`, `Pool.staff`, `Pool.people`, `Pool.roster`; each call is a
+short ledger transaction under a lock, from any thread.  Whatever only reads is computed from
+`Pool.view`.  Jobs on GPUs and holders form a work list that the service performs, one job at a time
+on each GPU.  After every restart, `reconcile` comes first.
 """
 
 import logging

@@ -1,6 +1,7 @@
 """Refusals: a word for machines, a sentence for the person it concerns.
 
-`REASONS` is the whole vocabulary; the reference lists it and a test holds the two together.
+`REASONS` are the pool's; `http.errors` has those of the service.  The reference lists both, and a
+test holds them together.
 """
 
 REASONS = {

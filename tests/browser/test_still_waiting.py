@@ -43,7 +43,7 @@ def test_asked_aside_and_back(page: Page, lab: TemporaryLab, classmate: Student)
     expect(asks).to_be_visible()
     classmate.leave()
     aside = page.get_by_role("region", name="You have stepped aside")
-    expect(aside).to_contain_text("Your place is kept for 12 hours")
+    expect(aside).to_contain_text("Your position is kept for 12 hours")
     assert serious_problems(page, ".miglab-cards") == []
     aside.get_by_role("button", name="Return to the queue").click()
     expect(page.get_by_role("region", name="Your GPU slice 7g.40gb is ready")).to_be_visible()

@@ -2,7 +2,7 @@
 
 It has the routes of the pool as a whole (offers, the snapshot and the stream of its events,
 invariants, metrics), and puts the routes and pages of all subjects together.  Pages are drawn on
-the server from the same answers as the API; `pages.frame` has what they share.
+the server from the same answers as the API; `http.pages.frame` has what they share.
 """
 
 from collections import Counter

@@ -55,6 +55,8 @@ class Times:
         estimate_s: between two estimates of the waits; more if one takes long.
         reclaim_s: between two rounds of the reclaimer.
         disks_s: between two looks at how full the disks are.
+        snapshot_s: how old a snapshot may be that requests get while nothing changes: times in it,
+            and whether a student is asked something, depend on the moment alone.
         retention_s: between two deletions of rows that are too old.
         start_s: how long the service waits, when it starts, for all GPUs to be compared.
         stop_s: how long the service, when it ends, waits for a GPU call under way.
@@ -68,15 +70,24 @@ class Times:
     estimate_s: float = 3.0
     reclaim_s: float = _RECLAIM.every_s
     disks_s: float = 5.0
+    snapshot_s: float = 10.0
     retention_s: float = 60.0
     start_s: float = 5.0
     stop_s: float = 10.0
 
 
 class CachedSnapshot(NamedTuple):
-    """The snapshot of one version of the pool, for all requests."""
+    """The snapshot of one version of the pool, for all requests.
+
+    Attributes:
+        version: the pool's.
+        made_at: when it was made, of `time.monotonic`.
+        snapshot: the snapshot.
+        waiting: its waiting tickets by number.
+    """
 
     version: int
+    made_at: float
     snapshot: PoolSnapshot
     waiting: Mapping[int, TicketView]
 
@@ -144,7 +155,7 @@ class PoolRunner:
         return await self.decide(lambda pool: pool.people.name_for_hub_user(user_id, name))
 
     async def snapshot(self) -> PoolSnapshot:
-        """Return the pool's snapshot, made once for each version for all requests."""
+        """Return the pool's snapshot, made for all requests: of its version, and hardly older."""
         return (await self._current()).snapshot
 
     async def waiting(self) -> Mapping[int, TicketView]:
@@ -152,12 +163,15 @@ class PoolRunner:
         return (await self._current()).waiting
 
     async def _current(self) -> CachedSnapshot:
-        wanted_version = self._pool.version
-        while self._cached is None or self._cached.version < wanted_version:
+        wanted_version, asked_at = self._pool.version, time.monotonic()
+        oldest = asked_at - self._times.snapshot_s
+        while (cached := self._cached) is None or not (
+            cached.version >= wanted_version and cached.made_at >= oldest
+        ):
             if self._caching is None:
                 self._caching = asyncio.create_task(self._cache_snapshot())
             await asyncio.shield(self._caching)
-        return self._cached
+        return cached
 
     async def _cache_snapshot(self) -> None:
         try:
@@ -408,9 +422,9 @@ class PoolRunner:
 
 
 def _cached_snapshot(pool: Pool) -> CachedSnapshot:
-    version = pool.version
-    snapshot = pool.snapshot()
-    return CachedSnapshot(version, snapshot, {ticket.id: ticket for ticket in snapshot.waiting})
+    version, made_at, snapshot = pool.version, time.monotonic(), pool.snapshot()
+    waiting = {ticket.id: ticket for ticket in snapshot.waiting}
+    return CachedSnapshot(version, made_at, snapshot, waiting)
 
 
 def _turn(pool: Pool) -> int:

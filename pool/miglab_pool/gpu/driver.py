@@ -40,6 +40,7 @@ from miglab_pool.gpu.readings import (
     Health,
     InUse,
     NotFound,
+    SliceGone,
     SliceReading,
     SliceStillListed,
     UnknownGpuError,
@@ -216,7 +217,7 @@ class Driver:
             expected: the slice that is meant; None: whatever has the id.
 
         Raises:
-            NotFound: the expected slice is gone; what has its id now is left alone.
+            SliceGone: the expected slice is gone; what has its id now is left alone.
             InUse: a process or a leaked handle holds it; compute instances may be gone already.
             SliceStillListed: NVML says that it is destroyed, and goes on listing it.
         """
@@ -347,19 +348,22 @@ class Driver:
         The list is asked first: what it shows is there, whether or not it is found by its id.
 
         Raises:
-            NotFound: there is none with that id, or another has it.
+            SliceGone: there is none with that id, or another has it.
         """
         nvml, task = self._nvml, f"find slice {gi_id} on {gpu_uuid}"
         with self._handles.open_gpu(gpu_uuid) as gpu:
             geometry = self._read_info_once(gpu, gpu_uuid).geometry
             listed = {info.id: info for info in instance_infos(nvml, gpu, geometry, gpu_uuid)}
-            if (info := listed.get(gi_id)) is None:
-                instance = call(task, nvml.nvmlDeviceGetGpuInstanceById, gpu, gi_id)
-                info = call(task, nvml.nvmlGpuInstanceGetInfo, instance)
+            try:
+                if (info := listed.get(gi_id)) is None:
+                    instance = call(task, nvml.nvmlDeviceGetGpuInstanceById, gpu, gi_id)
+                    info = call(task, nvml.nvmlGpuInstanceGetInfo, instance)
+            except NotFound as error:
+                raise SliceGone(str(error)) from error
             profile = profile_of(geometry, info)
         placement = Placement(info.placement.start, info.placement.size)
         if (profile.name, placement) != (expected.profile.name, expected.placement):
-            raise NotFound(f"{expected.profile.name} at {expected.placement} is gone: {task}.")
+            raise SliceGone(f"{expected.profile.name} at {expected.placement} is gone: {task}.")
 
     def _mig_uuids(
         self, gpu: Any, gpu_uuid: str, only: int | None = None

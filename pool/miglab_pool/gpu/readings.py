@@ -188,6 +188,10 @@ class NotFound(GpuError):
     """What was named does not exist (any more)."""
 
 
+class SliceGone(NotFound):
+    """The GPU answers, and the slice that was named is not on it (any more)."""
+
+
 class NotSupported(GpuError):
     """This GPU, or this driver, cannot do or cannot read that."""
 

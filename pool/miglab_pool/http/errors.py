@@ -32,7 +32,7 @@ REASONS = {
     "bad-disk": "the disk of the lab's state folder is full or fails: nothing was changed",
     "bad-input": "the request cannot be read",
     "forbidden": "it belongs to somebody else, or needs a role",
-    "hub-silent": "the hub does not response",
+    "hub-silent": "the hub does not answer",
     "no-such-page": "there is nothing at this address",
     "not-signed-in": "no token or session, or one that is not known (any more)",
     "sign-in-failed": "the way back from the hub was not this browser's",
@@ -57,7 +57,7 @@ REFUSED: dict[int | str, dict[str, Any]] = {
         422: "The request makes no sense.",
         429: "The queue is full, or this comes too often.",
         500: "Something nobody foresaw.",
-        503: "The pool or the hub cannot response now.",
+        503: "The pool or the hub cannot answer now.",
         507: "The lab's disk is full.",
     }.items()
 }

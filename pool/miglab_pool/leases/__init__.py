@@ -1,1 +1,1 @@
-"""Leases: granted, attached, extended, released."""
+"""Tickets and leases: requested, granted, attached, extended, released."""

@@ -34,7 +34,7 @@ ONLY_FOR_NEW = frozenset({"paused", "gpus-unknown"})
 
 TicketOrRefusal = tuple[TicketRow, Refused | None]
 _ANSWER_TIME, _ASIDE_TIME = duration(ANSWER_S), duration(ASIDE_S)
-POSITION_KEPT = f"Your place is kept for {_ASIDE_TIME}: return to the queue when you are back."
+POSITION_KEPT = f"Your position is kept for {_ASIDE_TIME}: return to the queue when you are back."
 _UNATTENDED = (
     "You lost your position because your waiting page and server were gone. "
     "Start again to rejoin the queue."

@@ -41,6 +41,7 @@ from miglab_pool.ledger import tables
 from miglab_pool.ledger.own_file import make_new
 from miglab_pool.ledger.rows import (
     LIVE_TICKETS,
+    MOST_WASTED,
     ROWS,
     GpuRow,
     LeaseRow,
@@ -59,7 +60,6 @@ EXIT_STATUS = 70  # of sysexits.h: an internal error
 DISK_REFUSALS = ("disk is full", "disk I/O error", "readonly database")  # SQLite's own words
 REASON_MAX = 500  # characters of a reason that a transition keeps
 CAUSES_BY_HAND = ("person:", "service:", "server:")
-WASTES_KEPT = 2  # of each user; so many in a day and their tickets end nobody's lease
 
 
 class State:
@@ -71,7 +71,7 @@ class State:
         changed: the tables that have changed; whoever copies them clears it.
         ended: the leases that have ended, by id; whoever counts them clears it.
         writes: grows with every row that is stored.
-        wasted: by user, when slices last went to waste, at most `WASTES_KEPT` times, since a server
+        wasted: by user, when slices last went to waste, at most `MOST_WASTED` times, since a server
             of theirs has last attached to a lease.
     """
 
@@ -122,7 +122,7 @@ class State:
             count = before.wasted if isinstance(before, TicketRow) else 0
             if row.wasted_at is not None and row.wasted > count:
                 times = (*self.wasted.get(row.user, ()), row.wasted_at)
-                self.wasted[row.user] = times[-WASTES_KEPT:]
+                self.wasted[row.user] = times[-MOST_WASTED:]
 
     def _store_on_gpu(self, row: SliceRow) -> None:
         self.touched.add(row.gpu)
@@ -550,7 +550,7 @@ class Ledger:
         wasted: dict[str, tuple[float, ...]] = {}
         for row in self.read(query):
             times = (*wasted.get(row["user"], ()), *[row["wasted_at"]] * row["wasted"])
-            wasted[row["user"]] = times[-WASTES_KEPT:]
+            wasted[row["user"]] = times[-MOST_WASTED:]
         return wasted
 
     def _last_id(self, kind: str) -> int:

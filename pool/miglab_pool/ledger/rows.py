@@ -41,6 +41,12 @@ LIVE_RESERVATIONS = frozenset({"planned", "reserved", "open"})
 LIVE_MESSAGES = frozenset({"open"})
 HELD_LEASES = LIVE_LEASES - {LeaseState.GRANTED}
 
+MOST_WASTED = 2
+"""After how many grants that go to waste within a day a student's tickets end nobody's lease.
+
+Two, since a server may fail to start, and a phone call may take longer than an offer lasts.
+"""
+
 
 INDEXED = {"is_indexed": True}
 IN_OWN_TABLE = {"is_column": False}  # in a table of its own

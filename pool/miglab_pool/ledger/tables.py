@@ -229,12 +229,15 @@ def migrate(connection: Connection, path: Path, version: int) -> None:
 def upgrade(connection: Connection) -> None:
     """Make the tables, or give older ones the columns and indexes that they have today.
 
-    A new column has its row's default; what no row has any more goes.
+    A new column has its row's default; what no row has any more goes.  An index that is made
+    otherwise gets another name, since it is known by its name alone.
     """
     metadata.create_all(connection)
     for table in metadata.sorted_tables:
+        _drop_indexes(connection, table)  # SQLite drops no column that has one
         _change_columns(connection, table)
-        _change_indexes(connection, table)
+        for index in table.indexes:
+            index.create(connection, checkfirst=True)
     for table, values in (
         (pool_state, {"id": 1, "paused": "", "pause_kind": ""}),
         (identity, {"id": 1, "ledger": uuid4().hex, "engine": ""}),
@@ -254,13 +257,12 @@ def _change_columns(connection: Connection, table: Table) -> None:
         connection.exec_driver_sql(f'ALTER TABLE {table.name} DROP COLUMN "{name}"')
 
 
-def _change_indexes(connection: Connection, table: Table) -> None:
+def _drop_indexes(connection: Connection, table: Table) -> None:
+    """Drop the indexes that the table has no more."""
     names = {index.name for index in table.indexes}
     for index in reflect(connection).get_indexes(table.name):
         if index["name"] not in names:
             connection.exec_driver_sql(f'DROP INDEX "{index["name"]}"')
-    for wanted_index in table.indexes:
-        wanted_index.create(connection, checkfirst=True)
 
 
 def _keep_copy(path: Path, version: int) -> None:

@@ -1,1 +1,1 @@
-"""The queue: tickets, their order, fair share, quotas, offers, and estimates of the wait."""
+"""The queue: the order of tickets, quotas, offers, and estimates of the wait."""

@@ -13,12 +13,11 @@ by the student, so a new ticket or another server does not help; and what clears
 a server on it, which is charged to the student as use.  Reads only.
 """
 
-from miglab_pool.ledger.rows import TicketRow
+from miglab_pool.ledger.rows import MOST_WASTED, TicketRow
 from miglab_pool.schedule import DAY_S
 from miglab_pool.state.view import PoolView
 
 ATTENDED_S = 120.0
-MOST_WASTED = 2  # a server may fail to start, and a phone call may take longer than an offer lasts
 WHY = (
     "You did not take slices that were made free for you twice in the last day, so others are "
     "served first, and nobody's lease ends for you, until you have used a slice."

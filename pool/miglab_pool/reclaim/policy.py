@@ -3,7 +3,7 @@
 A lease is reclaimed for one of three reasons.  *Unused*: it is idle for longer than the limit,
 which is shorter while others wait for its slices; it is warned first, and reclaimed only if its
 server still reports no activity after the warning's end.  *Needed*: it is open, and somebody needs
-its slices (needs.py).  *Time*: maintenance, or an end that was set; these come in any case.
+its slices (queue/needs.py).  *Time*: maintenance, or an end that was set; these come in any case.
 Maintenance windows (``tue 06:00-08:00``, ``2026-11-24 06:00-08:00``) are local wall-clock times.
 """
 

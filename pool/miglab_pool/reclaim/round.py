@@ -2,9 +2,10 @@
 
 The leases are those of a `LeaseKeeper`: the lab's own pool, or jobs of Slurm.
 
-It runs on the pool's own thread, so that nothing changes between reading and acting.  Its state is
-memory only: after a restart nothing is known of any server, so nothing is reclaimed before the
-server has reported again, and every warning that nobody could answer begins anew.
+It runs on the thread of the pool's decisions; what another thread changed between reading and
+acting is found by the act itself.  Its state is memory only: after a restart nothing is known of
+any server, so no report of before counts, silence begins anew, and so does every warning that
+nobody could answer.
 """
 
 import json

@@ -196,7 +196,9 @@ def _is_within_second(view: PoolView, at: float) -> bool:
 
 
 class Store:
-    """The pool's shared state.  Every method but `current` expects the caller to hold ``lock``.
+    """The pool's shared state.
+
+    Every method but `current` and `write` expects the caller to hold ``lock``.
 
     Attributes:
         published: the pool as the last transaction left it, at that moment.

@@ -7,7 +7,7 @@ from miglab_api.gpus import SliceState
 from miglab_api.holders import Liveness
 from miglab_api.leases import LeaseState
 from miglab_pool.gpu.geometry import Placement
-from miglab_pool.gpu.readings import GpuError, InUse, NotFound, SliceStillListed
+from miglab_pool.gpu.readings import GpuError, InUse, SliceGone, SliceStillListed
 from miglab_pool.leases import grant as grants
 from miglab_pool.leases import requests as tickets
 from miglab_pool.ledger.ledger import Transaction
@@ -83,7 +83,7 @@ def _destroy_on_gpu(worker: Worker, row: SliceRow) -> None:
         gi_id = row.gi_id
     if gi_id is not None:
         expected = worker.store.placement_of(row)
-        with suppress(NotFound), worker.stopwatch.time("destroy", row.profile):
+        with suppress(SliceGone), worker.stopwatch.time("destroy", row.profile):
             worker.driver.destroy(row.gpu, gi_id, expected)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.polling import until
+from tests.unit.pool.conftest import World
 
 from miglab_pool.applications import pool_runner
 from miglab_pool.applications.metrics import Metrics
@@ -98,6 +99,19 @@ async def test_a_loop_that_fails_goes_on_and_is_known_until_it_succeeds(
     )
     monkeypatch.undo()
     await until(lambda: not runner.failing, "the next good round")
+
+
+async def test_what_time_alone_brings_is_in_the_next_answer(world: World) -> None:
+    """Nothing changes while the lab is paused, and yet a student is asked whether they wait."""
+    runner = PoolRunner(world.pool, Metrics(), Times(snapshot_s=0.0))
+    ticket = world.ask("ada", "7g.40gb", course="vision")
+    world.pool.staff.pause("Repairs.", "person:ines")
+    assert (await runner.waiting())[ticket.id].answer_by is None
+    version = world.pool.version
+    world.pass_time(world.settings.pool.longest_wait_s)
+    assert (await runner.waiting())[ticket.id].answer_by is not None
+    assert world.pool.version == version
+    await runner.stop()
 
 
 class StuckCall:

@@ -12,7 +12,7 @@ from miglab_pool.gpu.driver import Driver
 from miglab_pool.gpu.geometry import Placement, ProfilePlacement
 from miglab_pool.gpu.health import NEEDS, _is_share, judge, read_needs
 from miglab_pool.gpu.nvml import call, read
-from miglab_pool.gpu.readings import NotFound, SliceReading, Usage, Xid
+from miglab_pool.gpu.readings import SliceGone, SliceReading, Usage, Xid
 from miglab_pool.gpu.simulated.machine import error_code
 from miglab_pool.gpu.watched import open_gpus
 
@@ -234,13 +234,13 @@ def test_only_the_expected_slice_is_destroyed(a100: Machine) -> None:
     """Ids come again: what has the id of a slice that is gone is left alone."""
     reading = _make(a100, start=0)
     elsewhere = ProfilePlacement(reading.profile, Placement(3, 1))
-    with pytest.raises(NotFound):
+    with pytest.raises(SliceGone):
         a100.driver.destroy(a100.uuid, reading.gi_id, elsewhere)
     assert a100.driver.slices(a100.uuid) == [reading]
     expected = ProfilePlacement(reading.profile, reading.placement)
     a100.driver.destroy(a100.uuid, reading.gi_id, expected)
     assert a100.driver.slices(a100.uuid) == []
-    with pytest.raises(NotFound):
+    with pytest.raises(SliceGone):
         a100.driver.destroy(a100.uuid, reading.gi_id, expected)
 
 

@@ -254,11 +254,12 @@ PROGRESS = {"user": "ada", "course": "v", "experiment": "T-1", "stage": "claimed
 
 
 def cut_back(path: Path) -> None:
-    """Take a column, a table and an index away, and give one table a column of before."""
+    """Take a column, a table and an index away, and give one table an indexed column of before."""
     sql(
         path,
         "ALTER TABLE tickets DROP COLUMN since",
         "ALTER TABLE tickets ADD COLUMN mood TEXT NOT NULL DEFAULT 'good'",
+        "CREATE INDEX tickets_mood ON tickets (mood)",
         "DROP TABLE progress",
         "DROP INDEX transitions_by_hand",
         "CREATE INDEX transitions_of_yore ON transitions (id)",

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.pool.conftest import World
 
+from miglab_api.gpus import SliceState
 from miglab_api.tickets import TicketState
 from miglab_pool.gpu.simulated.library import Library, _gpu_index
 from miglab_pool.gpu.simulated.machine import Break
@@ -100,6 +101,18 @@ def test_a_slice_is_not_destroyed_by_an_id_that_is_anothers_by_now(world: World)
     assert foreign_slice.gi_id == row.gi_id, "as NVML does"
     world.end(lease)
     assert foreign_slice in world.driver.slices(row.gpu)
+
+
+def test_a_slice_of_a_gpu_that_vanished_is_not_taken_for_destroyed(world: World) -> None:
+    """The GPU is not there to be asked, so whether its slice is gone is unknown."""
+    lease = world.run("ada")
+    (row,) = world.pool.store.state.slices_of(world.pool.store.state.leases[lease.id])
+    world.machine.break_gpu(Break.MISSING, row.gpu)
+    world.pool.sample(row.gpu)  # by which the driver lets go of the GPU
+    world.end(lease)
+    assert world.pool.store.state.slices[row.id].state is SliceState.SCRUBBING
+    (gpu_view,) = world.pool.snapshot().gpus
+    assert gpu_view.state != "ok"
 
 
 def test_a_call_looks_at_the_simulated_machine_once(
