@@ -39,6 +39,10 @@ class WarningKind(StrEnum):
     STAFF = "staff"
 
 
+WITHDRAWABLE = frozenset({WarningKind.IDLE, WarningKind.NEEDED})
+"""Warnings whose ground may go; they last in full for whoever can answer them."""
+
+
 class LeaseWarning(WireModel):
     """A lease is about to be reclaimed unless something happens.
 

@@ -33,6 +33,7 @@ from tornado.httputil import (
     ResponseStartLine,
 )
 from tornado.ioloop import IOLoop
+from traitlets.config import LazyConfigValue
 
 from miglab_api import WEB
 from miglab_api.scopes import (
@@ -111,6 +112,14 @@ def update_domains(c: Any, settings: Settings) -> None:
     c.JupyterHub.setdefault("template_paths", []).extend([str(TEMPLATES), str(WEB)])
 
 
+def _serve_static_files(c: Any) -> None:
+    """Compress the hub's static files, beside whatever a site has set, and however it says it."""
+    tornado_settings = c.JupyterHub.tornado_settings
+    if isinstance(tornado_settings, LazyConfigValue):
+        c.JupyterHub.tornado_settings = tornado_settings.get_value({})
+    c.JupyterHub.tornado_settings.setdefault("static_handler_class", HubStaticFiles)
+
+
 def update_pages(c: Any, settings: Settings) -> None:
     """Show on every page of the hub which lab this is, and of what kind.
 
@@ -120,8 +129,7 @@ def update_pages(c: Any, settings: Settings) -> None:
     if settings.notices:
         notices = escape(" · ".join(settings.notices))
         c.JupyterHub.template_vars["announcement"] = f"This lab: {notices}"
-    tornado_settings = c.JupyterHub.setdefault("tornado_settings", {})
-    tornado_settings.setdefault("static_handler_class", HubStaticFiles)
+    _serve_static_files(c)
     c.JupyterHub.logo_file = str(settings.logo)
     c.JupyterHub.default_url = landing_page(settings)
     for spawner in (c.MIGDockerSpawner, c.MIGLocalSpawner, c.MIGSlurmSpawner):

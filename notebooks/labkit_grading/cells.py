@@ -17,7 +17,7 @@ import jupytext
 from labkit.errors import LabError
 from make_notebooks import build_text, marked
 
-EXPERIMENT = re.compile(r"""\b(?:labkit\.experiment|Experiment)\(\s*["']([^"']+)["']""")
+EXPERIMENT = re.compile(r"""\b[eE]xperiment\(\s*(?:key\s*=\s*)?["']([^"']+)["']""")
 HEADING = re.compile(r"^#{1,2} +(.+)$", re.MULTILINE)
 START = "start"
 
@@ -72,9 +72,10 @@ def solution_lines(text: str) -> set[int]:
 def notebooks_of(sources: Path) -> dict[str, Path]:
     """The notebook of each experiment, by its key; empty where there are no sources."""
     notebook_of: dict[str, Path] = {}
-    for source in sorted(sources.glob("*.py")):
-        for match in EXPERIMENT.finditer(source.read_text(encoding="utf-8")):
-            notebook_of.setdefault(match[1], source)
+    for source in sorted(sources.glob("*")):
+        for cell in read_cells(source) if source.suffix in (".py", ".ipynb") else ():
+            for match in EXPERIMENT.finditer(cell.text):
+                notebook_of.setdefault(match[1], source)
     return notebook_of
 
 

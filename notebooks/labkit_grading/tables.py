@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 FORMULA = frozenset("=+-@|%")
+JOINERS = "\u200c\u200d"  # of Persian and Indic letters, and of emoji
 MOST_SHOWN = 8000  # characters of a cell, before what is escaped; a spreadsheet takes 32,767
 
 
@@ -28,6 +29,7 @@ def write_table(kind: type[Any], records: Iterable[Any], file: Path) -> None:
     """
     names = [part.name for part in fields(kind)]
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    os.fchmod(descriptor, 0o600)  # one that was there keeps its own mode
     with os.fdopen(descriptor, "w", encoding="utf-8-sig", errors="replace", newline="") as target:
         writer = csv.writer(target)
         writer.writerow(names)
@@ -55,4 +57,7 @@ def text_cell(text: str) -> str:
 
 def _visible(character: str) -> str:
     """A character as it is; escaped if it moves a cursor, turns text round or cannot be seen."""
-    return character if character.isprintable() else ascii(character)[1:-1]
+    if unicodedata.category(character) == "Zs":
+        return " "
+    is_visible = character.isprintable() or character in JOINERS
+    return character if is_visible else ascii(character)[1:-1]

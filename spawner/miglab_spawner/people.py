@@ -124,6 +124,7 @@ class HomeNames:
         unfinished = self._path.with_name(f"{self._path.name}.new")
         try:
             descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            os.fchmod(descriptor, 0o600)  # one that was there keeps its own mode
             with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
                 json.dump(names, stream, indent=1, ensure_ascii=False)
                 stream.flush()

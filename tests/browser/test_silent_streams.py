@@ -68,15 +68,19 @@ def test_a_failed_start_is_told(page: Page, lab: TemporaryLab, classmate: Studen
     expect(page.get_by_role("link", name="Choose again")).to_be_visible()
 
 
+@pytest.mark.parametrize("silence", [cut, refuse])
 def test_the_waiting_page_says_since_when_it_does_not_know(
-    page: Page, lab: TemporaryLab, classmate: Student
+    page: Page, lab: TemporaryLab, classmate: Student, silence: Callable[[Route], None]
 ) -> None:
-    """Without an answer for 15 s it says so, and no longer once it is answered; axe agrees."""
+    """Without an answer for 15 s it says so, and no longer once it is answered; axe agrees.
+
+    A proxy that answers for a hub that is down is no answer.
+    """
     sign_in(page, lab, "sue")
     start(page, "7g.40gb")
     expect(page.get_by_role("heading", name="1st of 1")).to_be_visible()
-    page.route("**/hub/api/**", cut)
-    notice = page.get_by_role("status").filter(has_text="The hub has not answered since")
+    page.route("**/hub/api/**", silence)
+    notice = page.get_by_role("status").filter(has_text="The lab has not answered since")
     expect(notice).to_be_visible(timeout=SILENCE_MS)
     assert serious_problems(page) == []
     page.unroute("**/hub/api/**")

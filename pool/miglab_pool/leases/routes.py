@@ -20,6 +20,7 @@ from miglab_api.offers import ShapeOffer
 from miglab_api.tickets import TicketRequest, TicketState, TicketView
 from miglab_pool.http.access.dependencies import (
     RUNNER,
+    MayExtend,
     MayRelease,
     MaySeeNames,
     Spawner,
@@ -211,5 +212,16 @@ async def release(
     def decision(pool: LeasesPool) -> LeaseView:
         lease_for(pool, principal, lease_id, Right.RELEASE)
         return pool.leases.release(lease_id, principal.actor, request.reason, fence)
+
+    return await runner.decide(decision)
+
+
+@router.post("/leases/{lease_id}/keepalive")
+async def keepalive(lease_id: int, principal: MayExtend, runner: Runner) -> LeaseView:
+    """Say "I am still here", which ends an idle warning; it may be repeated a few times."""
+
+    def decision(pool: LeasesPool) -> LeaseView:
+        lease_for(pool, principal, lease_id, Right.EXTEND)
+        return pool.leases.keepalive(lease_id, principal.actor)
 
     return await runner.decide(decision)

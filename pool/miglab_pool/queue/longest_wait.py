@@ -2,8 +2,8 @@
 
 An estimate needs a history; on a first day there is none, but each lease in use is guaranteed until
 a known moment, and then it ends for whoever waits.  What follows is no estimate: nobody waits
-longer by the pool's rules.  What people do is not foreseen: staff who serve somebody next, reserve
-or pause, a GPU or a server that fails, and the student's own second server.
+longer by the pool's rules.  Not foreseen is what staff
+do, a GPU or a server that fails, and the student's own second server.
 
 A ticket counts here if it asks for one slice, and none that comes later can pass it: it has aged,
 staff put it in front, or the lab has one course and its student has used nothing lately.  Ahead of

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from miglab_api.leases import LeaseState, WarningKind
+from miglab_api.leases import WITHDRAWABLE, LeaseState, WarningKind
 from miglab_api.wording import clock_time
 from miglab_pool.gpu.geometry import occupied_mask
 from miglab_pool.gpu.shapes import profiles_of
@@ -193,7 +193,7 @@ def _ends_anyway(view: PoolView, lease: LeaseRow) -> bool:
     if lease.state == LeaseState.RELEASING:
         return True
     warned_now_end_at = view.at + view.settings.reclaim.warning_s
-    is_warned = lease.reclaim_at is not None and lease.warn_kind != WarningKind.NEEDED
+    is_warned = lease.reclaim_at is not None and lease.warn_kind not in WITHDRAWABLE
     return is_warned and (lease.reclaim_at or 0.0) <= warned_now_end_at
 
 

@@ -16,7 +16,13 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from miglab_api.base import WireModel
-from miglab_api.leases import LeaseState, LeaseView, LeaseWarning, WarningKind
+from miglab_api.leases import (
+    WITHDRAWABLE,
+    LeaseState,
+    LeaseView,
+    LeaseWarning,
+    WarningKind,
+)
 from miglab_api.tickets import Purpose
 from miglab_pool.leases.views import ActivitySpan, LeaseCase
 from miglab_pool.reclaim.activity import NEVER, Activity, ActivityTotals, Reading, SignalBoard
@@ -39,8 +45,6 @@ READING_LIVES_S = 60.0  # a reading that was not renewed for so long is not know
 LOOK_MAX_S = 60.0  # no more is counted as "known to be empty" between two looks
 JUMP_S = 5.0  # a warning's end that moves by more, by the wall clock, was moved by a jump
 LOG_AGAIN_S = 900.0
-WITHDRAWN = frozenset({WarningKind.IDLE, WarningKind.NEEDED})
-"""Warnings whose ground may go; they last in full for whoever can answer them."""
 
 
 class ReclaimableLeases(Protocol):
@@ -307,7 +311,7 @@ class Reclaimer:
         it begins anew.  If the wall clock is set, the end moves with it, and the time left stays.
         """
         warning, now = case.lease.warning, leases.now
-        if warning is None or warning.kind not in WITHDRAWN:
+        if warning is None or warning.kind not in WITHDRAWABLE:
             watch.warned_for = None
             return case
         if watch.warned_for is None:
@@ -361,7 +365,7 @@ class Reclaimer:
 
         It stays a warning by staff: only they may let the holder keep the lease.
         """
-        is_end = verdict.decision is Decision.WARN and verdict.kind not in WITHDRAWN
+        is_end = verdict.decision is Decision.WARN and verdict.kind not in WITHDRAWABLE
         at = verdict.reclaim_at
         if self.is_acting and is_end and at is not None and at < warning.reclaim_at:
             message = f"Sooner than said before: {verdict.reason} {warning.reason}"
@@ -384,7 +388,7 @@ class Reclaimer:
         if verdict.kind is None or verdict.reclaim_at is None:
             return
         leases.warn(case.lease.id, verdict.kind, verdict.reason, verdict.reclaim_at)
-        if verdict.kind in WITHDRAWN:
+        if verdict.kind in WITHDRAWABLE:
             watch.warned_for = self._clock() + self.rules.limits.warning_s
 
     # -- saying -------------------------------------------------------------------------------

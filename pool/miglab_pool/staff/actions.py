@@ -29,6 +29,7 @@ from miglab_pool.ledger.rows import (
     SliceRow,
     TicketRow,
 )
+from miglab_pool.queue.quotas import guarantee_from_grant_s
 from miglab_pool.refused import Refused
 from miglab_pool.reservations import feasible, guarantees
 from miglab_pool.staff import log, rules
@@ -416,14 +417,22 @@ class Staff(StaffMessages):
     def call_again(
         self, number: int, reason: str, actor: str, expected: str | None = None
     ) -> TicketView:
-        """Hold an offer in full again, and tell its student that staff call."""
+        """Hold an offer in full again, and tell its student that staff call.
+
+        The guarantee begins anew, too, as far as reservations leave room: nobody loses of it by
+        being called.
+        """
         with self.store.write(durable=True) as tx:
             row = self.store.find(TicketRow, number)
             check_expected(self.store, row, expected)
             message = f"{display_name(actor)} calls you: {reason}"
-            record(
-                self.store, tx, row, rules.renew_offer(row, message, tx.at), actor, reason, "call"
-            )
+            offer = rules.renew_offer(row, message, tx.at)
+            record(self.store, tx, row, offer, actor, reason, "call")
+            lease = self.store.find(LeaseRow, row.lease or 0)
+            until = tx.at + guarantee_from_grant_s(self.store.settings, lease)
+            limit = guarantees.extension_limit(self.store.view(tx.at), lease, until)
+            if limit.until > lease.guaranteed_until:
+                tx.put(replace(lease, guaranteed_until=limit.until), reason="called again")
         return pool_views.ticket_view(self.store.current, self.store.state.tickets[number])
 
     @locked
@@ -440,7 +449,7 @@ class Staff(StaffMessages):
             rules.check_offered(row)
             message = (
                 f"Your {row.shape} was offered to you and not taken yet; "
-                f"{display_name(actor)} gave it to the next student: {reason} "
+                f"{display_name(actor)} gave it to the next student (“{reason}”). "
                 f"{requests.POSITION_KEPT}"
             )
             state = TicketState.ASIDE

@@ -216,12 +216,18 @@ def test_staff_land_on_the_pools_page(
     assert c.JupyterHub.default_url(SimpleNamespace(current_user=None)) == ""
 
 
-def test_static_files_are_compressed_beside_what_a_site_has_set(tmp_path: Path) -> None:
-    """A site's own settings of the hub's web server stay."""
+@pytest.mark.parametrize("is_lazy", [False, True])
+def test_static_files_are_compressed_beside_what_a_site_has_set(
+    tmp_path: Path, is_lazy: bool
+) -> None:
+    """A site's own settings of the hub's web server stay, assigned or added."""
     settings = lab_with(tmp_path, COURSE)
     lab_secrets.make_all(settings)
     c = Config()
-    c.JupyterHub.tornado_settings = {"headers": {"X-Site": "ours"}}
+    if is_lazy:
+        c.JupyterHub.tornado_settings.update({"headers": {"X-Site": "ours"}})
+    else:
+        c.JupyterHub.tornado_settings = {"headers": {"X-Site": "ours"}}
     configure(c, settings)
     assert c.JupyterHub.tornado_settings == {
         "headers": {"X-Site": "ours"},

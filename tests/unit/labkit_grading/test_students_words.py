@@ -10,7 +10,9 @@ from tests.unit.labkit_grading.test_grading import handed_in, honest_evidence, z
 from labkit.evidence import evidence as store
 from labkit.records import to_data
 from labkit_grading import grading, submissions, tables
+from labkit_grading.cells import notebooks_of
 from labkit_grading.submissions import Submission
+from miglab_api.plain_text import printable
 
 ESCAPE = "\x1b]0;owned\x07\x1b[2J"
 
@@ -55,6 +57,41 @@ def test_a_courses_own_experiment_counts(tmp_path):
     zip_of(tmp_path / "ann.zip", evidence_parts(run))
     rows, _ = grade(tmp_path)
     assert [(row["item"], row["machine_mark"]) for row in rows] == [("OWN-1", "1")]
+
+
+NOTEBOOK = json.dumps(
+    {"cells": [{"cell_type": "code", "source": ["labkit.experiment('OWN-1')"]}], "metadata": {}}
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("own.py", "labkit.experiment(key='OWN-1')"),
+        ("own.py", "import labkit as lk\n\nlk.experiment('OWN-1')"),
+        ("own.py", "from labkit import experiment\n\nexperiment(\n    'OWN-1')"),
+        ("own.ipynb", NOTEBOOK),
+    ],
+)
+def test_however_a_notebook_names_its_experiment(tmp_path, name, text):
+    """A course need not write it as ours do, nor keep sources."""
+    (tmp_path / name).write_text(text)
+    assert notebooks_of(tmp_path) == {"OWN-1": tmp_path / name}
+
+
+@pytest.mark.parametrize(
+    ("text", "cell"),
+    [
+        ("3\u202f%", "3 %"),
+        ("\u3000a", " a"),
+        ("\u0645\u06cc\u200c\u0634\u0648\u062f", "\u0645\u06cc\u200c\u0634\u0648\u062f"),
+        ("\u202eevil", "\\u202eevil"),
+    ],
+)
+def test_what_people_write_stays_readable(text, cell):
+    """Any space is one, and letters stay joined; what turns text round is shown as such."""
+    assert tables.text_cell(text) == cell
+    assert printable(text) == cell.replace("\\u202e", "?")
 
 
 def test_no_zip_outvotes_the_class():

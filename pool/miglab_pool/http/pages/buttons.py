@@ -93,7 +93,7 @@ def lease_actions(lease: LeaseView, principal: Principal) -> list[Action]:
     if lease.state in ENDING_OR_ENDED:
         return []
     if principal.is_user(lease.user):
-        return [*_extend_own(lease), _release_own(lease)]
+        return [*_still_here(lease), *_extend_own(lease), _release_own(lease)]
     actions: list[Action] = []
     if principal.may(Right.MESSAGE, lease.course):
         actions.append(_message(lease.user, lease.server, to=f"{lease.user}, in JupyterLab"))
@@ -102,6 +102,21 @@ def lease_actions(lease: LeaseView, principal: Principal) -> list[Action]:
     if principal.may(Right.RELEASE, lease.course):
         actions.append(_reclaim(lease))
     return actions
+
+
+def _still_here(lease: LeaseView) -> Iterable[Action]:
+    """Yield the answer to an idle warning, for servers whose JupyterLab does not show it."""
+    warning = lease.warning
+    if warning is None or warning.kind is not WarningKind.IDLE or not warning.keepalives_left:
+        return
+    yield Action(
+        "keepalive",
+        "I am still here",
+        f"You keep your {lease.shape} for a while. Run something on it: this works "
+        f"{_times(warning.keepalives_left)} until work is seen.",
+        f"You keep your {lease.shape} for now.",
+        f"leases/{lease.id}/keepalive",
+    )
 
 
 def _extend_own(lease: LeaseView) -> Iterable[Action]:
@@ -113,14 +128,16 @@ def _extend_own(lease: LeaseView) -> Iterable[Action]:
         "extend",
         f"Extend by {extension}",
         f"Your {lease.shape} is guaranteed for {extension} longer. After that, you can extend it "
-        + (
-            f"{remaining} more time{'s' if remaining != 1 else ''}." if remaining else "no further."
-        ),
+        + (f"{_times(remaining, 'more ')}." if remaining else "no further."),
         f"Your {lease.shape} is now guaranteed for {extension} longer.",
         f"leases/{lease.id}/extend",
         constants={"by_s": f"{lease.extension_s:g}"},
         go="Extend",
     )
+
+
+def _times(count: int, kind: str = "") -> str:
+    return f"{count} {kind}time{'s' if count != 1 else ''}"
 
 
 def _release_own(lease: LeaseView) -> Action:
@@ -180,7 +197,10 @@ def ticket_actions(ticket: TicketView, principal: Principal) -> list[Action]:
     actions: list[Action] = []
     is_offered = ticket.state is TicketState.OFFERED
     if principal.may(Right.NEXT, ticket.course):
-        actions += _on_offer(ticket, holder) if is_offered and not is_own else _next(ticket, holder)
+        if not is_offered:
+            actions += _next(ticket, holder)
+        elif not is_own:
+            actions += _on_offer(ticket, holder)
     if not is_own and principal.may(Right.MESSAGE, ticket.course):
         actions.append(_message(str(ticket.user), None, to=holder))
     if principal.may(Right.RELEASE, ticket.course, ticket.user):

@@ -10,6 +10,7 @@ const AGE_MS = 15000;
 const REFRESH_MS = 30000; // who idles is no change of the pool, and is not told
 const POLL_MS = 5000; // where a proxy holds the events back or refuses them
 const SILENT_MS = 15000;
+const AGAIN_MS = 30000; // at least, until a stream that was refused is asked for again
 let answeredAt = Date.now();
 let refreshedAt = Date.now();
 let isStreaming = false;
@@ -83,12 +84,19 @@ function tellSilence() {
   byId("link").hidden = !isSilent;
 }
 
-const events = new EventSource(`${prefix}/live`);
-events.addEventListener("pool", () => {
-  isStreaming = true;
-  refresh();
-});
-events.addEventListener("error", () => (isStreaming = false));
+// A proxy's refusal, as while the pool restarts, ends a stream for good; then a new one is opened.
+function stream() {
+  const events = new EventSource(`${prefix}/live`);
+  events.addEventListener("pool", () => {
+    isStreaming = true;
+    refresh();
+  });
+  events.addEventListener("error", () => {
+    isStreaming = false;
+    if (events.readyState === EventSource.CLOSED) setTimeout(stream, AGAIN_MS * (1 + Math.random()));
+  });
+}
+stream();
 document.addEventListener("miglab:acted", refresh);
 setInterval(() => age(document), AGE_MS);
 setInterval(() => {

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from miglab_api.gpus import SliceState
-from miglab_api.leases import LeaseState
+from miglab_api.leases import LeaseState, LeaseWarning, WarningKind
 from miglab_pool.http.access.principal import Principal
 from miglab_pool.http.pages.buttons import (
     Action,
@@ -38,6 +38,13 @@ def of_lease(**fields: object) -> Callable[[Principal], Sequence[Action]]:
     return lambda principal: lease_actions(LEASE.model_copy(update=fields), principal)
 
 
+def idle(keepalives_left: int) -> LeaseWarning:
+    return LeaseWarning(
+        at=1.0, reclaim_at=2.0, reason="Unused.", kind=WarningKind.IDLE,
+        keepalives_left=keepalives_left,
+    )  # fmt: skip
+
+
 def of_ticket(**fields: object) -> Callable[[Principal], Sequence[Action]]:
     return lambda principal: ticket_actions(ticket_view(1, "alice", **fields), principal)
 
@@ -57,6 +64,8 @@ FREE, OVER = SliceState.FREE, (LeaseState.RELEASING, LeaseState.RELEASED, LeaseS
         (of_lease(), {ROOT: ALL, ILSE: ALL, TIMO: "message extend", VERA: "",
                       ALICE: "extend release"}),  # one's own is released, not taken back
         (of_lease(extensions_left=0), {ROOT: ALL, ALICE: "release"}),
+        (of_lease(warning=idle(2)), {ROOT: ALL, ALICE: "keepalive extend release"}),
+        (of_lease(warning=idle(0)), {ALICE: "extend release"}),
         *((of_lease(state=state), {ROOT: ""}) for state in OVER),
         (of_ticket(), {ROOT: QUEUE, ILSE: QUEUE, TIMO: "message", VERA: "",
                        ALICE: "cancel"}),

@@ -86,6 +86,7 @@ async def test_staff_call_again(client: httpx.AsyncClient, world: World) -> None
     """The student reads their words, and the slices are held in full once more."""
     ticket = offered(world)
     offer_s = world.settings.pool.offer_s
+    guarantee_left_s = guarantee_end(world, ticket) - world.at
     world.pass_time(offer_s - 60)
     details = f"/details/slice/{slice_of(world, ticket)}"
     page = (await client.get(details, headers=STAFF)).text
@@ -96,6 +97,7 @@ async def test_staff_call_again(client: httpx.AsyncClient, world: World) -> None
     called = answer.json()
     assert called["message"] == "ilse calls you: Your slice is ready."
     assert called["expires_at"] == world.at + offer_s
+    assert guarantee_end(world, ticket) == world.at + guarantee_left_s, "the wait costs none of it"
     world.work_after(offer_s - 30)
     assert world.pool.tickets.find(ticket.id).state is TicketState.OFFERED
     assert actions_taken(world)[0] == (
@@ -120,10 +122,16 @@ async def test_staff_pass_it_to_the_next(client: httpx.AsyncClient, world: World
     assert world.pool.tickets.find(waiting.id).state is TicketState.OFFERED
     passed = world.pool.tickets.find(ticket.id)
     assert passed.state is TicketState.ASIDE
-    assert "ilse gave it to the next student: You are not here." in passed.message
+    assert "ilse gave it to the next student (“You are not here.”). Your" in passed.message
     assert not world.pool.view.wasted.get("dora")
     again = await client.post(path, headers=STAFF, json={"reason": "again"})
     assert again.json()["reason"] == "not-offered"
+
+
+def guarantee_end(world: World, ticket: TicketView) -> float:
+    """Until when the lease of an offered ticket is guaranteed."""
+    assert ticket.lease is not None
+    return world.ledger.state.leases[ticket.lease].guaranteed_until
 
 
 def slice_of(world: World, ticket: TicketView) -> int:

@@ -101,6 +101,7 @@ ROUTES = [
     ("POST", "/api/leases/1/running", RUNNING, SPAWN),
     ("POST", "/api/leases/1/release", RUNNING, RELEASE),
     ("POST", "/api/leases/1/extend", {"by_s": 60}, EXTEND),
+    ("POST", "/api/leases/1/keepalive", None, EXTEND),
     ("GET", "/api/offers?user=alice&course=ml", None, OF_ALICE),
     ("GET", "/api/pool", None, LOOK),
     ("POST", "/api/pool/pause", {"reason": "Repairs."}, ADMIN),

@@ -8,6 +8,7 @@ import httpx
 import pytest
 from tests.unit.pool.conftest import World
 
+from miglab_api.leases import WarningKind
 from miglab_api.staff import MessageRequest
 from miglab_api.usage import BOM
 from miglab_pool.applications.pool_runner import PoolRunner
@@ -18,6 +19,18 @@ from .test_layout import of_course
 ILSE, TIMO, VERA = as_("instructor-token"), as_("assistant-token"), as_("vision-token")
 ROOT, ALICE = as_("admin-token"), as_("alice-token")
 WHY = {"reason": "The fan is broken."}
+
+
+async def test_who_is_still_there_says_so_on_the_page(
+    client: httpx.AsyncClient, world: World
+) -> None:
+    """Where JupyterLab cannot ask; nobody else's student says it for them."""
+    (lease,) = world.pool.leases.live("alice")
+    world.pool.leases.warn(lease.id, WarningKind.IDLE, "Unused.", world.at + 300)
+    path = f"/api/leases/{lease.id}/keepalive"
+    assert (await client.post(path, headers=as_("bob-token"))).status_code == 404
+    answer = await client.post(path, headers=ALICE)
+    assert (answer.status_code, answer.json()["warning"]) == (200, None)
 
 
 @pytest.mark.parametrize("kind", ["gpu", "slice"])

@@ -11,9 +11,9 @@ from tests.pool_settings import changed
 from tests.unit.pool.conftest import SHAPES, Keep
 from tests.unit.pool.reclaim.test_round import LIMITS, POOL, STEP_S, ReclaimWorld
 
-from miglab_api.leases import LeaseState
+from miglab_api.leases import LeaseState, WarningKind
 from miglab_api.reservations import ReservationRequest
-from miglab_api.tickets import WaitEstimate
+from miglab_api.tickets import TicketState, WaitEstimate
 from miglab_api.wording import estimated_wait
 from miglab_pool.queue.longest_wait import longest_waits
 from miglab_pool.refused import Refused
@@ -34,7 +34,8 @@ class FirstDay(ReclaimWorld):
     """An A100 that nobody has used yet; servers end when they are told to."""
 
     def __init__(self, folder: Path, settings: PoolSettings) -> None:
-        limits = LIMITS.model_copy(update={"idle_s": 1e6, "idle_wanted_s": 1e6})
+        idle_wanted_s = settings.reclaim.idle_wanted_s
+        limits = LIMITS.model_copy(update={"idle_s": 1e6, "idle_wanted_s": idle_wanted_s})
         super().__init__(folder, settings, limits=limits)
         self.late: set[str] = set()  # who does not take what is offered
         self.promised: dict[int, float] = {}  # by ticket, the earliest end that was told
@@ -203,10 +204,13 @@ def test_words() -> None:
 
 
 class ComingAndGoing:
-    """Who comes, goes, extends, and does not take what is offered, by chance, until it is over."""
+    """Who comes, goes, extends, and does not take what is offered, by chance, until it is over.
 
-    def __init__(self, day: FirstDay, seed: int) -> None:
-        self.day, self.dice, self.comers = day, random.Random(seed), 0
+    Where they ``rest``, servers stand idle for a while, and their students come back when warned.
+    """
+
+    def __init__(self, day: FirstDay, seed: int, *, rest: bool = False) -> None:
+        self.day, self.dice, self.comers, self.rest = day, random.Random(seed), 0, rest
 
     def act(self) -> None:
         if self.dice.random() < 0.35:
@@ -217,6 +221,17 @@ class ComingAndGoing:
             self.extend()
         if self.dice.random() < 0.02:
             self.leave_queue()
+        if self.rest:
+            self.rest_and_come_back()
+
+    def rest_and_come_back(self) -> None:
+        for lease in self.day.pool.leases.live():
+            if lease.warning is not None and lease.warning.kind is WarningKind.IDLE:
+                if self.dice.random() < 0.1:
+                    with contextlib.suppress(Refused):
+                        self.day.pool.leases.keepalive(lease.id, lease.user)
+            elif self.dice.random() < 0.03:
+                self.day.busy ^= {lease.id}
 
     def come(self) -> None:
         if len(self.day.pool.view.queued) > 8:
@@ -250,15 +265,41 @@ class ComingAndGoing:
         return [lease for lease in leases if lease.state is LeaseState.RUNNING]
 
 
+@pytest.mark.parametrize("rest", [False, True], ids=["all work", "some rest"])
 @pytest.mark.parametrize(
     ("seed", "hours"),
     [(0, 1), *(pytest.param(seed, 2, marks=pytest.mark.long) for seed in range(1, 10))],
 )
-def test_nobody_waits_longer_than_at_most(day: FirstDay, seed: int, hours: int) -> None:
-    """Whoever comes, goes, extends late and lets offers lapse; told at each step."""
-    people = ComingAndGoing(day, seed)
+def test_nobody_waits_longer_than_at_most(
+    make_day: MakeDay, seed: int, hours: int, rest: bool
+) -> None:
+    """Whoever comes, goes, rests, extends late and lets offers lapse; told at each step."""
+    day = make_day(changed(RULES, idle_wanted_s=400.0) if rest else RULES)
+    people = ComingAndGoing(day, seed, rest=rest)
     fill(day)
     for _ in range(int(hours * 3600 / STEP_S)):
         people.act()
         day.step()
-    assert day.kept >= hours
+    assert day.kept, "nobody was told and served"
+
+
+def test_who_is_idle_and_comes_back_keeps_nobody_waiting(make_day: MakeDay) -> None:
+    """A lease that ends for who waits ends for them, also if another is warned as idle meanwhile.
+
+    The idle one may be kept in its last seconds by "I am still here", and then the next is idle.
+    """
+    day = make_day(changed(RULES, idle_wanted_s=400.0, lease_s=900.0, extensions=0))
+    leases = [day.run(f"s{number}") for number in range(7)]
+    day.busy |= {lease.id for lease in leases}
+    began_at = day.at
+    day.live(870)
+    ticket = day.ask("ada").id
+    while day.pool.tickets.find(ticket).state is TicketState.WAITING:
+        for number, lease in enumerate(leases):
+            if day.at - began_at >= 605 + 105 * number:
+                day.busy.discard(lease.id)
+            warning = day.pool.leases.find(lease.id).warning
+            is_idle = warning is not None and warning.kind is WarningKind.IDLE
+            if is_idle and warning.reclaim_at - day.at <= STEP_S:
+                day.pool.leases.keepalive(lease.id, lease.user)
+        day.step()
