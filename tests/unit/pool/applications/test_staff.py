@@ -25,7 +25,7 @@ async def test_who_is_still_there_says_so_on_the_page(
     client: httpx.AsyncClient, world: World
 ) -> None:
     """Where JupyterLab cannot ask; nobody else's student says it for them."""
-    (lease,) = world.pool.leases.live("alice")
+    lease = world.pool.leases.live("alice")[0]
     world.pool.leases.warn(lease.id, WarningKind.IDLE, "Unused.", world.at + 300)
     path = f"/api/leases/{lease.id}/keepalive"
     assert (await client.post(path, headers=as_("bob-token"))).status_code == 404
