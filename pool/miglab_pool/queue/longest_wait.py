@@ -2,8 +2,8 @@
 
 An estimate needs a history; on a first day there is none, but each lease in use is guaranteed until
 a known moment, and then it ends for whoever waits.  What follows is no estimate: nobody waits
-longer by the pool's rules.  Not foreseen is what staff
-do, a GPU or a server that fails, and the student's own second server.
+longer by the pool's rules.  Not foreseen is what staff do, a GPU or a server that fails, and the
+student's own second server.
 
 A ticket counts here if it asks for one slice, and none that comes later can pass it: it has aged,
 staff put it in front, or the lab has one course and its student has used nothing lately.  Ahead of
@@ -145,8 +145,8 @@ def _guaranteed_s(view: PoolView, lease: LeaseRow) -> float:
 def _handover_s(settings: PoolSettings) -> float:
     """Return how long it takes, at most, until an open lease is the slice of who waits.
 
-    It is warned at the next look.  An idle lease whose warning ends sooner is waited for first, and
-    may be kept by a student who comes back; then another is warned.
+    It is warned at the next look.  A lease whose time is up sooner is waited for first, and may be
+    extended by its student; then another is warned.
     """
     reclaim = settings.reclaim
     return 2 * (reclaim.warning_s + reclaim.every_s) + SETTLE_S

@@ -176,25 +176,15 @@ async def put_in_front(
     ticket_id: int, request: ActionRequest, principal: MayNext, runner: Runner
 ) -> TicketView:
     """Give a ticket the next slices that fit; reservations in force go before."""
-    arguments = (request.reason, principal.actor, request.expected)
-    return await decide_on_ticket(
-        runner,
-        principal,
-        ticket_id,
-        Right.NEXT,
-        lambda pool: pool.staff.put_in_front(ticket_id, *arguments),
-    )
+    arguments = (ticket_id, request.reason, principal.actor, request.expected)
+    return await _steer(runner, principal, ticket_id, lambda staff: staff.put_in_front(*arguments))
 
 
 @router.delete("/tickets/{ticket_id}/next")
 async def put_back(ticket_id: int, principal: MayNext, runner: Runner) -> TicketView:
     """Return a ticket to its own position in the queue."""
-    return await decide_on_ticket(
-        runner,
-        principal,
-        ticket_id,
-        Right.NEXT,
-        lambda pool: pool.staff.put_back(ticket_id, principal.actor),
+    return await _steer(
+        runner, principal, ticket_id, lambda staff: staff.put_back(ticket_id, principal.actor)
     )
 
 
@@ -203,14 +193,8 @@ async def call_again(
     ticket_id: int, request: ActionRequest, principal: MayNext, runner: Runner
 ) -> TicketView:
     """Hold what is offered to a ticket in full again, and call its student."""
-    arguments = (request.reason, principal.actor, request.expected)
-    return await decide_on_ticket(
-        runner,
-        principal,
-        ticket_id,
-        Right.NEXT,
-        lambda pool: pool.staff.call_again(ticket_id, *arguments),
-    )
+    arguments = (ticket_id, request.reason, principal.actor, request.expected)
+    return await _steer(runner, principal, ticket_id, lambda staff: staff.call_again(*arguments))
 
 
 @router.post("/tickets/{ticket_id}/pass")
@@ -218,13 +202,16 @@ async def pass_on(
     ticket_id: int, request: ActionRequest, principal: MayNext, runner: Runner
 ) -> TicketView:
     """Give what is offered to a ticket to the next; the ticket steps aside and keeps its age."""
-    arguments = (request.reason, principal.actor, request.expected)
+    arguments = (ticket_id, request.reason, principal.actor, request.expected)
+    return await _steer(runner, principal, ticket_id, lambda staff: staff.pass_on(*arguments))
+
+
+async def _steer(
+    runner: Runner, principal: Principal, ticket_id: int, act: Callable[[Staff], TicketView]
+) -> TicketView:
+    """Run what staff do to a ticket, for whoever may say who is served next."""
     return await decide_on_ticket(
-        runner,
-        principal,
-        ticket_id,
-        Right.NEXT,
-        lambda pool: pool.staff.pass_on(ticket_id, *arguments),
+        runner, principal, ticket_id, Right.NEXT, lambda pool: act(pool.staff)
     )
 
 

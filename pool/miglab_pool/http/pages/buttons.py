@@ -193,9 +193,9 @@ def _reclaim(lease: LeaseView) -> Action:
 def ticket_actions(ticket: TicketView, principal: Principal) -> list[Action]:
     """Return what the principal may do to a ticket."""
     is_own = principal.is_user(ticket.user)
+    is_offered = ticket.state is TicketState.OFFERED
     holder = "you" if is_own else str(ticket.user)
     actions: list[Action] = []
-    is_offered = ticket.state is TicketState.OFFERED
     if principal.may(Right.NEXT, ticket.course):
         if not is_offered:
             actions += _next(ticket, holder)
@@ -204,28 +204,37 @@ def ticket_actions(ticket: TicketView, principal: Principal) -> list[Action]:
     if not is_own and principal.may(Right.MESSAGE, ticket.course):
         actions.append(_message(str(ticket.user), None, to=holder))
     if principal.may(Right.RELEASE, ticket.course, ticket.user):
-        owner = "your" if is_own else f"{holder}'s"
-        if is_offered and not is_own:
-            return actions
-        explanation = (
-            f"Your {ticket.shape} goes to the next in the queue, and you leave the queue."
-            if is_offered
-            else f"The position in the queue for {ticket.shape} is lost; everybody behind moves up."
-        )
-        leave = "Leave it to the next student" if is_offered else "Leave the queue"
-        actions.append(
-            Action(
-                "cancel",
-                leave if is_own else "Remove from the queue",
-                explanation,
-                f"{owner.capitalize()} ticket is cancelled.",
-                f"tickets/{ticket.id}",
-                "DELETE",
-                is_grave=True,
-                go="" if is_own else "Remove",
-            )
-        )
+        if not is_offered:
+            actions.append(_leave_queue(ticket, holder, is_own=is_own))
+        elif is_own:
+            actions.append(_leave_offer(ticket))
     return actions
+
+
+def _leave_queue(ticket: TicketView, holder: str, *, is_own: bool) -> Action:
+    owner = "Your" if is_own else f"{holder}'s"
+    return Action(
+        "cancel",
+        "Leave the queue" if is_own else "Remove from the queue",
+        f"The position in the queue for {ticket.shape} is lost; everybody behind moves up.",
+        f"{owner} ticket is cancelled.",
+        f"tickets/{ticket.id}",
+        "DELETE",
+        is_grave=True,
+        go="" if is_own else "Remove",
+    )
+
+
+def _leave_offer(ticket: TicketView) -> Action:
+    return Action(
+        "cancel",
+        "Leave it to the next student",
+        f"Your {ticket.shape} goes to the next in the queue, and you leave the queue.",
+        "Your ticket is cancelled.",
+        f"tickets/{ticket.id}",
+        "DELETE",
+        is_grave=True,
+    )
 
 
 def _on_offer(ticket: TicketView, student: str) -> Iterable[Action]:
@@ -245,7 +254,7 @@ def _on_offer(ticket: TicketView, student: str) -> Iterable[Action]:
         "pass",
         "Pass it to the next",
         f"{ticket.shape} goes to the next in the queue at once. {student} steps aside: they keep "
-        "their place for 12 hours, and are offered nothing until they return to the queue.",
+        "their position, and are offered nothing until they return to the queue.",
         f"{ticket.shape} goes to the next in the queue.",
         f"tickets/{ticket.id}/pass",
         fields=(REASON,),

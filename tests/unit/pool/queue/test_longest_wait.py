@@ -303,3 +303,4 @@ def test_who_is_idle_and_comes_back_keeps_nobody_waiting(make_day: MakeDay) -> N
             if is_idle and warning.reclaim_at - day.at <= STEP_S:
                 day.pool.leases.keepalive(lease.id, lease.user)
         day.step()
+    assert day.kept == 1
