@@ -109,7 +109,7 @@ def _course_offers(view: PoolView, name: str, rules: Course, user: str | None) -
         shapes=tuple(shapes),
         default=shape_in_profiles(view, rules.default),
         borrow=tuple(shape_in_profiles(view, text) for text in rules.lends),
-        left=() if user is None else quotas_left(view, user, name),
+        quotas=() if user is None else quotas_left(view, user, name),
         guaranteed_s=guaranteed_s(view, user or "", name),
     )
 
@@ -358,7 +358,7 @@ def quotas_left(view: PoolView, user: str, course: str) -> tuple[QuotaLeft, ...]
             quota=limit.name,
             limit=limit.kind,
             is_shared=limit.quota.shared,
-            most=limit.maximum,
+            allowed=limit.maximum,
             used=limit.used,
             more_in_s=_more_in_s(limit, claim, uses, now),
         )
