@@ -351,7 +351,7 @@ def quotas_left(view: PoolView, user: str, course: str) -> tuple[QuotaLeft, ...]
     if not view.settings.quotas:
         return ()
     now = view.at
-    uses = view.usage.uses
+    uses = view.lease_uses.all
     claim = SliceClaim(user, course, None, 1)
     return tuple(
         QuotaLeft(
@@ -424,7 +424,7 @@ def _judge_shape(
 @cached_on_instance
 def _is_possible(view: PoolView, shape: Shape, course: str) -> bool:
     """Whether a GPU that the course may use can hold the shape."""
-    usable_gpus = [gpu for gpu in view.facts.values() if gpu.course in ("", course)]
+    usable_gpus = [gpu for gpu in view.unpaused_gpus.values() if gpu.course in ("", course)]
     if shape.is_full:
         return any(gpu.is_whole for gpu in usable_gpus)
     gpus = [gpu.bare for gpu in usable_gpus if gpu.bare is not None]
@@ -453,6 +453,6 @@ def refusal_for_user(
         if ticket.user == request.user
     )
     waiting_uses = (queue.use_if_granted(view, ticket) for ticket in waiting_tickets)
-    uses = [*view.usage.uses, *waiting_uses]  # a waiting ticket counts as if it were granted
+    uses = [*view.lease_uses.all, *waiting_uses]  # a waiting ticket counts as if it were granted
     refusal_message = describe_excess(view.settings.quotas, claim, uses, view.at)
     return None if refusal_message is None else Refused("over-quota", refusal_message, 403)

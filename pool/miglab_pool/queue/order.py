@@ -58,7 +58,7 @@ def within_quotas(view: PoolView, queued: Iterable[WaitingTicket]) -> Iterator[W
     if not _shared_quotas(view):
         yield from queued
         return
-    uses = list(view.usage.live)
+    uses = list(view.lease_uses.live)
     for ticket in queued:
         if _blocking_quota(view, ticket, uses) is None:
             uses.append(use_if_granted(view, ticket))
@@ -79,7 +79,7 @@ def quota_wait_reason(view: PoolView, row: TicketRow) -> str:
     """Return the wait reason of a ticket that its course's quota blocks; empty if none does."""
     if not _shared_quotas(view):
         return ""
-    limit = _blocking_quota(view, to_waiting_ticket(view, row), view.usage.live)
+    limit = _blocking_quota(view, to_waiting_ticket(view, row), view.lease_uses.live)
     if limit is None:
         return ""
     return (
@@ -148,7 +148,7 @@ def answer_deadline(
 def fair_share_usage(view: PoolView) -> FairShareUsage:
     """Return recent use, course weights and the ageing time, which decide the queue's order."""
     weights = {name: rules.weight for name, rules in view.settings.courses.items()}
-    return view.usage.fair_share(view.at, weights, view.settings.pool.ageing_s)
+    return view.lease_uses.fair_share(view.at, weights, view.settings.pool.ageing_s)
 
 
 @cached_on_instance
@@ -278,7 +278,7 @@ def wait_reason(view: PoolView, row: TicketRow) -> str:
 @cached_on_instance
 def _drain_wait_reason(view: PoolView) -> str:
     """Return the wait reason while staff drain every GPU; empty otherwise."""
-    drainings = {gpu.draining for gpu in view.rows}
+    drainings = {gpu.draining for gpu in view.gpu_rows}
     if not drainings or "" in drainings:
         return ""
     reasons = "; ".join(f"“{reason}”" for reason in sorted(drainings))

@@ -47,7 +47,7 @@ def lend_gpus(worker: Worker, cause: str) -> ProofLoan:
         if worker.proof.read() is not None:
             raise Refused("already-done", "GPUs are under proof already. Nothing was done.")
         _set_under_proof(worker, frozenset())  # of a run before this one, which undid it
-        barred = {row.uuid: _bar_reason(worker, row) for row in worker.store.view().rows}
+        barred = {row.uuid: _bar_reason(worker, row) for row in worker.store.view().gpu_rows}
         gpus = _without_broken_reservations(worker, barred)
         worker.proof.write(new_record(gpus))
         _set_under_proof(worker, frozenset(gpus))
