@@ -322,11 +322,11 @@ def load(path: Path) -> Evidence:
         raise EvidenceDamaged(f"{path.name} does not exist yet: measure first.") from error
     except (OSError, UnicodeDecodeError) as error:
         raise EvidenceDamaged(f"{path.name} cannot be read ({error}). Measure again.") from error
-    return read(text, path.name)
+    return parse(text, path.name)
 
 
-def read(text: str, name: str) -> Evidence:
-    """Evidence from the text of a file; `load` says what it refuses.
+def parse(text: str, name: str) -> Evidence:
+    """Return the evidence in the text of a file; it refuses what `load` refuses.
 
     Args:
         text: the file's content.
@@ -399,7 +399,7 @@ def recorded(key: str) -> Evidence:
         raise NotMeasured(
             f"No recorded run of {key} is shipped with this labkit: only what you measure is shown."
         )
-    shipped = read(_recorded_file(key).read_text(encoding="utf-8"), f"{key}.json")
+    shipped = parse(_recorded_file(key).read_text(encoding="utf-8"), f"{key}.json")
     stripped = replace(shipped, prediction=None, explanation="", headless=True)
     return replace(stripped, replayed_from=shipped.place)
 

@@ -18,7 +18,7 @@ from miglab_api.wording import duration, lab_in_words
 from miglab_pool.leases import grant as grants
 from miglab_pool.leases import views as pool_views
 from miglab_pool.leases.transactions import full_view
-from miglab_pool.leases.waste import count_waste, with_waste
+from miglab_pool.leases.wasted_slices import count_waste, with_waste
 from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.ledger.rows import LeaseRow, TicketRow
 from miglab_pool.queue import offers
@@ -198,11 +198,14 @@ class Tickets(Subject):
         request = TicketRequest(user=user, server=server, course=before.course, shape=before.asked)
         return self.request(request)
 
-    @locked
     def alternatives(self, number: int) -> list[ShapeOffer]:
-        """Return the shapes that a waiting ticket could have at once by leaving the queue."""
-        ticket = self.store.find(TicketRow, number)
-        return offers.alternatives(self.store.current, ticket) if ticket.is_queued else []
+        """Return the shapes that a ticket could have at once by leaving the queue.
+
+        A ticket that does not wait has none.
+        """
+        view = self.store.current
+        ticket = view.tickets.get(number)
+        return offers.alternatives(view, ticket) if ticket is not None and ticket.is_queued else []
 
 
 def _request_if_free(store: Store, request: TicketRequest) -> TicketOrRefusal:

@@ -27,8 +27,8 @@ from miglab_pool.queue.quotas import (
     offer_s,
 )
 from miglab_pool.queue.rules import GRAIN_H, Grant, WaitingTicket, queue_order
-from miglab_pool.queue.waste import WHY as WHY_WASTED
-from miglab_pool.queue.waste import has_wasted_much
+from miglab_pool.queue.wasteful_students import WHY as WHY_WASTED
+from miglab_pool.queue.wasteful_students import has_wasted_much
 from miglab_pool.reservations import guarantees, slots
 from miglab_pool.settings import PoolSettings
 from miglab_pool.state.fair_share import FairShareUsage, LeaseUse

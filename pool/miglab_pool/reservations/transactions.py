@@ -51,7 +51,6 @@ class Reservations(Subject):
         row = view.reservations.get(number)
         return None if row is None else reservation_view(view, row)
 
-    @locked
     def preview(self, request: ReservationRequest, number: int = 0) -> ReservationView:
         """Return what would be reserved, and how much of it is certain; nothing is written.
 

@@ -33,7 +33,7 @@ from miglab_pool.state.fair_share import (
     LeaseUses,
     shifted_to_end_by,
 )
-from miglab_pool.state.proof import UNDER_PROOF
+from miglab_pool.state.proof_record import UNDER_PROOF
 from miglab_pool.state.reservation_times import ReservationTimes
 from miglab_pool.state.view import GpuSnapshot, PoolView, placement_on, profile_on
 from miglab_pool.state.wait_estimates import WaitEstimates
