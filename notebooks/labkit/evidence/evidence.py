@@ -25,7 +25,7 @@ from typing import Any
 from labkit.errors import EvidenceDamaged, NotAPrediction, NotMeasured
 from labkit.records import Comparison, Measurement, Verdict, from_data, now_text, to_data
 
-SCHEMA = 1
+SCHEMA = 2
 FOLDER = Path("evidence")
 CLASS = Path("class")  # beside the notebooks: what `labkit grade --class` wrote for them
 NOT_APPLICABLE = "not applicable here"  # what a tier is expected to show where it cannot be asked
@@ -91,17 +91,16 @@ class Judgement:
 
     Attributes:
         verdict: of the claim.
-        why: the reason.
+        reason: what the verdict follows from, in words.
         expected: the verdict that such a device should show, or that it cannot be asked.
-        amiss: why the run does not show what its title says, and what to look at; empty if it does.
-        check: stands in files of before.
+        mismatch: why the run does not show what its title says, and what to look at; empty if it
+            does.
     """
 
     verdict: Verdict
-    why: str
+    reason: str
     expected: str
-    amiss: str = ""
-    check: str = ""
+    mismatch: str = ""
 
 
 @dataclass(frozen=True)
