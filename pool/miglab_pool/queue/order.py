@@ -36,7 +36,7 @@ from miglab_pool.state.placement import (
     WITHIN_SECONDS,
     Choice,
     GpuOccupancy,
-    ReservedPlaces,
+    PlacementsByGpu,
     clash,
     course_gpus_first,
     place,
@@ -355,7 +355,7 @@ class _Decision:
     def __init__(self, gpus: Sequence[GpuOccupancy], view: PoolView | None = None) -> None:
         self._gpus, self._view = gpus, view
         self._owners = {occupancy.course for occupancy in gpus}
-        self._hold: ReservedPlaces | None = None  # for the first ticket that did not fit
+        self._hold: PlacementsByGpu | None = None  # for the first ticket that did not fit
         self._usable: dict[_CourseAndKey, list[GpuOccupancy]] = {}
         self._refused: set[tuple[tuple[str, ...], str, tuple[str, str] | None]] = set()
 
@@ -427,12 +427,12 @@ class _Decision:
 # -- the hold -------------------------------------------------------------------------------------
 
 
-def hold_for(first: WaitingTicket | None, gpus: Sequence[GpuOccupancy]) -> ReservedPlaces:
+def hold_for(first: WaitingTicket | None, gpus: Sequence[GpuOccupancy]) -> PlacementsByGpu:
     """Return the room that is kept free for the first in the queue; empty if nobody waits."""
     return choose_hold(first.profiles, course_gpus_first(gpus, first.course)) if first else {}
 
 
-def choose_hold(profiles: Sequence[str], gpus: Sequence[GpuOccupancy]) -> ReservedPlaces:
+def choose_hold(profiles: Sequence[str], gpus: Sequence[GpuOccupancy]) -> PlacementsByGpu:
     """Choose the room to hold for a shape: large slices first, each where it is free soonest.
 
     Args:
