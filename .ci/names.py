@@ -6,8 +6,7 @@ above its limit in .ci/names.toml; packages that are not named there are only co
 PATH` lists the names of the files below a path, `--words` prints the list.
 
 A binding is a name to which an assignment, a loop, a `with`, a comprehension or an argument list
-gives a value.  `self`, `cls` and `_` are not counted.  `--check` also passes over the fields of
-wire models that .ci/names.toml lists, since clients of the HTTP API know them by these names.
+gives a value.  `self`, `cls` and `_` are not counted.
 """
 
 import argparse
@@ -16,7 +15,7 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 LIMITS = Path(".ci/names.toml")
@@ -45,17 +44,6 @@ def bindings(source: str) -> Iterator[tuple[str, int]]:
             yield name, node.lineno
 
 
-def class_fields(source: str) -> set[tuple[str, int]]:
-    """Return each annotated field of a module's classes, and its line."""
-    return {
-        (field.target.id, field.lineno)
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.ClassDef)
-        for field in node.body
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
-    }
-
-
 def is_vague(name: str) -> bool:
     """Return whether a name, without underscores at its ends, is a word of the list."""
     return name.strip("_") in VAGUE
@@ -68,21 +56,14 @@ def modules() -> list[Path]:
     return [path for path in map(Path, listing.split("\0")) if path.is_file()]
 
 
-def counts(wire_fields: Mapping[str, Sequence[str]] = {}) -> tuple[Counter[str], Counter[str]]:
-    """Return the number of bindings and of vague bindings, by top-level folder.
-
-    Args:
-        wire_fields: by folder, fields of classes that are not vague there.
-    """
+def counts() -> tuple[Counter[str], Counter[str]]:
+    """Return the number of bindings and of vague bindings, by top-level folder."""
     total: Counter[str] = Counter()
     vague: Counter[str] = Counter()
     for path in modules():
-        package, source = path.parts[0], path.read_text(encoding="utf-8")
-        listed = wire_fields.get(package, ())
-        wire = {(name, line) for name, line in class_fields(source) if name in listed}
-        for name, line in bindings(source):
-            total[package] += 1
-            vague[package] += is_vague(name) and (name, line) not in wire
+        for name, _ in bindings(path.read_text(encoding="utf-8")):
+            total[path.parts[0]] += 1
+            vague[path.parts[0]] += is_vague(name)
     return total, vague
 
 
@@ -91,11 +72,9 @@ def share_pct(vague: int, total: int) -> float:
     return 100 * vague / total if total else 0.0
 
 
-def excesses(
-    limits_pct: dict[str, float], wire_fields: Mapping[str, Sequence[str]] = {}
-) -> list[str]:
+def excesses(limits_pct: dict[str, float]) -> list[str]:
     """Return, in words, the packages above their limit, and the limits without a package."""
-    total, vague = counts(wire_fields)
+    total, vague = counts()
     problems = [f"{LIMITS}: no package {name}" for name in limits_pct if name not in total]
     for package, limit_pct in limits_pct.items():
         share = share_pct(vague[package], total[package])
@@ -130,8 +109,7 @@ def main() -> int:
     elif options.where is not None:
         print(*places(options.where), sep="\n")
     elif options.check:
-        config = tomllib.loads(LIMITS.read_text())
-        problems = excesses(config["limit_pct"], config.get("wire_fields", {}))
+        problems = excesses(tomllib.loads(LIMITS.read_text())["limit_pct"])
         print(*problems, sep="\n", end="\n" if problems else "", file=sys.stderr)
         return 1 if problems else 0
     else:

@@ -60,19 +60,21 @@ class QuotaLeft(WireModel):
         limit: ``memory_slices`` (memory slices at a time), or ``slice_hours_week`` (memory slices
             times hours, in any seven days).
         is_shared: whether the whole course uses it together.
+        allowed: how much of it may be used, in the limit's unit.
+        used: how much of it is used.
         more_in_s: when all of it is used: seconds until some of it is there again.
     """
 
     quota: str
     limit: Literal["memory_slices", "slice_hours_week"]
     is_shared: bool = False
-    most: float
+    allowed: float
     used: float = 0.0
     more_in_s: float | None = None
 
 
 class CourseOffers(WireModel):
-    """The offers of one course to one user; ``left`` has the user's quotas.
+    """The offers of one course to one user; ``quotas``: what the user's quotas leave.
 
     ``borrow`` names the shapes that measurements borrow, the usual one first.  ``guaranteed_s``:
     for how long a lease is guaranteed, seconds; None where leases end when they are set to.
@@ -83,7 +85,7 @@ class CourseOffers(WireModel):
     shapes: tuple[ShapeOffer, ...]
     default: str
     borrow: tuple[str, ...] = ()
-    left: tuple[QuotaLeft, ...] = ()
+    quotas: tuple[QuotaLeft, ...] = ()
     guaranteed_s: float | None = None
 
 

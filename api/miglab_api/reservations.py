@@ -73,7 +73,7 @@ class ReservationView(WireModel):
         ends_at: when it ends.
         reserved_from: from when on its slots are reserved.
         reserved_until: until when unclaimed slots stay reserved.
-        drawn: how many people draw on it, of ``count``.
+        in_use: how many of its ``count`` leases are in use now.
         certain: how many of ``count`` are certain when it begins.
         all_from: from when on all are, if that is known and later.
         outlook: the same in words, with the reason; empty: all of them are certain.
@@ -98,7 +98,7 @@ class ReservationView(WireModel):
     ends_at: float | None = None
     reserved_from: float | None = None
     reserved_until: float | None = None
-    drawn: int = 0
+    in_use: int = 0
     certain: int = 0
     all_from: float | None = None
     outlook: str = ""

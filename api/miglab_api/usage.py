@@ -55,7 +55,7 @@ class UsageReport(WireModel):
         since: its first day.
         until: its last day.
         timezone: where its days begin.
-        by: what the rows are about.
+        group_by: what each row is about.
         rows: one for each, the most used first; weeks in order.
         total: all together; its key is empty.
     """
@@ -63,7 +63,7 @@ class UsageReport(WireModel):
     since: dt.date
     until: dt.date
     timezone: str
-    by: GroupBy
+    group_by: GroupBy
     rows: tuple[UsageRow, ...]
     total: UsageRow
 
@@ -84,12 +84,12 @@ def to_csv(report: UsageReport) -> str:
     Shares are from 0 to 1; what is unknown is empty.
     """
     rows = [[row.key, *(_number(getattr(row, name)) for name in FIGURES)] for row in report.rows]
-    return csv_text([report.by.value, *FIGURES], rows)
+    return csv_text([report.group_by.value, *FIGURES], rows)
 
 
 def file_name(report: UsageReport) -> str:
     """Return the file name under which a browser saves the report."""
-    return f"usage-by-{report.by.value}-{report.since}-{report.until}.csv"
+    return f"usage-by-{report.group_by.value}-{report.since}-{report.until}.csv"
 
 
 def _number(value: float | None) -> float | str:

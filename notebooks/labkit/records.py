@@ -310,7 +310,7 @@ class Comparison:
     b: Measurement
     band: tuple[float, float]
     looks: tuple[InterimLook, ...]
-    why: str
+    reason: str
 
     @property
     def verdict(self) -> Verdict:
@@ -326,9 +326,8 @@ class Comparison:
             if self.looks
             else "too few rounds"
         )
-        return (
-            f"{self.a.name} / {self.b.name}: {self.ratio:.3f} {bounds}: {self.verdict}, {self.why}"
-        )
+        ratio = f"{self.a.name} / {self.b.name}: {self.ratio:.3f} {bounds}"
+        return f"{ratio}: {self.verdict}, {self.reason}"
 
 
 @dataclass(frozen=True)

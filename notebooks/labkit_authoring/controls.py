@@ -56,20 +56,20 @@ class PanelOutcome:
 
     Attributes:
         verdict: of the claim.
-        why: the reason.
-        amiss: why the run does not show what the title says; empty where it does.
+        reason: what the verdict follows from, in words.
+        mismatch: why the run does not show what the title says; empty where it does.
         applies: whether a claim could be asked.
         seconds: how long the run took.
     """
 
     verdict: str
-    why: str
-    amiss: str = ""
+    reason: str
+    mismatch: str = ""
     applies: bool = True
     seconds: float = 0.0
 
     def __str__(self) -> str:
-        reason = f"not what the title says: {self.amiss}" if self.amiss else self.why
+        reason = f"not what the title says: {self.mismatch}" if self.mismatch else self.reason
         return f"{self.verdict} ({self.seconds:.0f} s): {reason}"
 
 
@@ -99,7 +99,8 @@ class Control:
     @property
     def is_noticed(self) -> bool:
         """Whether the panel noticed every broken world, and only those."""
-        return not self.outcome.amiss and all(run.notice is Notice.NOTICED for run in self.broken)
+        is_every_world_noticed = all(run.notice is Notice.NOTICED for run in self.broken)
+        return not self.outcome.mismatch and is_every_world_noticed
 
 
 @dataclass(frozen=True)
@@ -142,7 +143,7 @@ def control(experiment: Experiment, notebook: Path, place: Place) -> Control | S
     """Judge an experiment as it is and in its worlds; skip it where its claim does not apply."""
     plain = judge_with_environment(experiment, {})
     if not plain.applies:
-        return Skipped(experiment.key, plain.why)
+        return Skipped(experiment.key, plain.reason)
     broken = []
     for number, world in enumerate(WORLDS[experiment.key]):
         changed = experiment
@@ -158,7 +159,7 @@ def notice(outcome: PanelOutcome, world: BrokenWorld) -> Notice:
     """Whether a world was noticed: by a sentence that says so, or by refused cores."""
     if outcome.verdict == FAILED:
         return Notice.FAILED
-    if outcome.amiss or (world.takes_cores and not outcome.applies):
+    if outcome.mismatch or (world.takes_cores and not outcome.applies):
         return Notice.NOTICED
     is_open = outcome.verdict == Verdict.UNDECIDED.value or not outcome.applies
     return Notice.UNDECIDED if is_open else Notice.MISSED
@@ -176,8 +177,8 @@ def judge_with_environment(experiment: Experiment, added: Mapping[str, str]) -> 
         return PanelOutcome(FAILED, runner.message, seconds=seconds)
     return PanelOutcome(
         judgement.verdict.value,
-        judgement.why,
-        judgement.amiss,
+        judgement.reason,
+        judgement.mismatch,
         judgement.expected != NOT_APPLICABLE,
         seconds,
     )

@@ -137,7 +137,7 @@ def _student(manifest: str, otherwise: str) -> str:
 
 def _add_evidence(submission: Submission, key: str, text: str) -> None:
     try:
-        evidence = store.read(text, f"{key}.json")
+        evidence = store.parse(text, f"{key}.json")
     except Exception as error:  # outermost frame around a stranger's file
         submission.problems[key] = error_text(error)
         return

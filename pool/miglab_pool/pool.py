@@ -40,7 +40,7 @@ from miglab_pool.state.people import People
 from miglab_pool.state.store import Store, Wellness
 from miglab_pool.state.view import PoolView
 from miglab_pool.usage.report import Facts, read_facts
-from miglab_pool.worker import disks, inspect_gpu, jobs, proof, reconcile
+from miglab_pool.worker import disks, inspect_gpu, jobs, proof_loans, reconcile
 from miglab_pool.worker.disks import DiskUse, read_disks
 from miglab_pool.worker.holders import HostHolders
 from miglab_pool.worker.inspect_gpu import Condition, Finding
@@ -240,12 +240,12 @@ class Pool:
 
     def lend_for_proof(self, cause: str) -> ProofLoan:
         """Keep leases off the GPUs that nobody holds, while a `miglab prove` of this lab runs."""
-        return proof.lend_gpus(self.worker, cause)
+        return proof_loans.lend_gpus(self.worker, cause)
 
     def follow_proof(self) -> list[Finding]:
         """Take back the GPUs of a `miglab prove` that is over, and inspect them."""
         lent = self.store.under_proof
-        findings = proof.take_back_if_over(self.worker)
+        findings = proof_loans.take_back_if_over(self.worker)
         for gpu in lent - self.store.under_proof:
             findings += self.inspect(gpu)
         return findings

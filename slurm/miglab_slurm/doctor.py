@@ -326,7 +326,7 @@ async def _check_submissions(
         prefix = as_account(site.run_as, account_of(site, user).pw_name)
     except NoAccountError as error:
         remedy = "see slurm.unix_group, unix_accounts and least_uid"
-        yield wrong("accounts", f"{user} may run no server: {error.why}", remedy)
+        yield wrong("accounts", f"{user} may run no server: {error.cause}", remedy)
         return
     course, as_user = settings.servers.default_course, f" as {user}" if prefix else ""
     for name, shape in site.shapes.items():

@@ -129,7 +129,7 @@ class JobSpawner(Spawner):
         try:
             return account_of(self.site, self.user.name)
         except NoAccountError as error:
-            self.log.warning("%r may run no server: %s", self.user.name, error.why)
+            self.log.warning("%r may run no server: %s", self.user.name, error.cause)
             raise
 
     # A start: the job runs, and asks.

@@ -20,12 +20,12 @@ FORM = re.compile(r"\w[\w .@+$\\'-]*")
 
 
 class NoAccountError(RefusedByBackend):
-    """A user may run nothing on the cluster; ``why`` is for the operator."""
+    """A user may run nothing on the cluster; ``cause`` says why, for the operator."""
 
     def __init__(self, reason: str) -> None:
         message = "You have no account on the cluster. Tell your instructor."
         super().__init__("account-refused", message, 403)
-        self.why = reason
+        self.cause = reason
 
 
 def account_of(site: SlurmTables, user: str) -> struct_passwd:

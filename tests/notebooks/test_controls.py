@@ -68,7 +68,7 @@ def test_what_is_timed_misses_no_broken_world(key, place):
         assert "side by side" in control.reason
         return
     for run in control.broken:
-        is_ended = any(part in run.outcome.why for part in OF_THE_MACHINE)
+        is_ended = any(part in run.outcome.reason for part in OF_THE_MACHINE)
         assert run.notice is not room.Notice.MISSED or is_ended, control
 
 

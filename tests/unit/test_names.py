@@ -78,14 +78,6 @@ def test_a_package_above_its_limit_fails(names: ModuleType) -> None:
     assert ".ci/names.py --where pool" in problem
 
 
-def test_a_field_of_a_wire_model_keeps_its_name(names: ModuleType) -> None:
-    """A listed name is passed over as a field of a class of that package, and nowhere else."""
-    _, vague = names.counts({"pool": ["told", "taken", "by"]})
-    assert vague["pool"] == len(VAGUE) - 1
-    _, vague = names.counts({"api": ["told"]})
-    assert vague["pool"] == len(VAGUE)
-
-
 def test_a_limit_of_no_package_fails(names: ModuleType) -> None:
     """A package that was renamed does not lose its limit unnoticed."""
     assert names.excesses({"gone": 0.5}) == [".ci/names.toml: no package gone"]

@@ -23,7 +23,7 @@ from miglab_pool.state.lock import PoolLock
 ROOT = Path(__file__).parents[2]
 LINE = re.compile(r"^import time: .*\| +(\S+)$", re.MULTILINE)
 WEB = {"fastapi", "starlette", "uvicorn"}
-LEDGER = {"sqlalchemy", "alembic", "miglab_pool.ledger.ledger"}
+LEDGER = {"sqlalchemy", "miglab_pool.ledger.ledger"}
 LAB_ONLY = {
     *("miglab_api", "miglab_spawner", "miglab_pool", "miglab_hub", "miglab_slurm", "miglab_bench")
 }

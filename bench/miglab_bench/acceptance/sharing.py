@@ -273,8 +273,8 @@ def no_show_goes_to_the_queue(run: Run) -> str:
     for student in (first, run.student(MEMBER)):
         expect_own_slice(run, student)
     (view,) = run.lab.reservations()
-    is_right = view.state is ReservationState.OPEN and view.drawn == 1
-    expect(is_right, f"the reservation is {view.state}, {view.drawn} drawn")
+    is_right = view.state is ReservationState.OPEN and view.in_use == 1
+    expect(is_right, f"the reservation is {view.state}, {view.in_use} in use")
     return f"{late_s:.1f} s after the grace of {GRACE_S:.0f} s; {_check_wait(run, first)}"
 
 

@@ -20,7 +20,7 @@ from miglab_hub.prove.servers import (
 )
 from miglab_hub.prove.trial import Trial
 from miglab_pool.gpu.readings import GpuError, InUse, SliceReading
-from miglab_pool.state.proof import ProofSlice
+from miglab_pool.state.proof_record import ProofSlice
 from miglab_spawner.containers.gpu_handover import visible_uuids
 
 LIST_GPUS = ("nvidia-smi", "-L")

@@ -10,9 +10,9 @@ from miglab_hub.prove.other_process import slice_of_other_process
 from miglab_hub.prove.pace import Rounds
 from miglab_hub.prove.reading import clause_of, milliseconds
 from miglab_hub.prove.trial import Trial
-from miglab_pool.gpu.proof import CallTimes
+from miglab_pool.gpu.proof_driver import CallTimes
 from miglab_pool.gpu.readings import GpuError, SliceReading
-from miglab_pool.state.proof import ProofSlice
+from miglab_pool.state.proof_record import ProofSlice
 
 REFUSALS = {
     "create at a taken placement": "INSUFFICIENT_RESOURCES",

@@ -15,9 +15,9 @@ from miglab_hub.pool_api import PoolApi
 from miglab_hub.prove.pace import wait_until
 from miglab_hub.prove.trial import Journal, existing_slices, read_gpus
 from miglab_hub.settings.lab_toml import Settings
-from miglab_pool.gpu.proof import WatchedProofDriver
+from miglab_pool.gpu.proof_driver import WatchedProofDriver
 from miglab_pool.state.lock import GPU_LOCKS, AlreadyRunning, PoolLock, lock_gpus
-from miglab_pool.state.proof import (
+from miglab_pool.state.proof_record import (
     ProofFolder,
     ProofLock,
     ProofRecord,

@@ -15,7 +15,7 @@ from pathlib import Path
 from miglab_hub.prove.lines import CannotTry
 from miglab_hub.prove.trial import Trial
 from miglab_pool.gpu.watched import open_gpus
-from miglab_pool.state.proof import ProofSlice
+from miglab_pool.state.proof_record import ProofSlice
 
 MADE, GONE = "made", "gone"
 END_S = 60.0

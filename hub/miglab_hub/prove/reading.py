@@ -8,7 +8,7 @@ from typing import Any
 from miglab_hub.prove.lines import CannotTry, LineAnswer
 from miglab_hub.prove.trial import Trial
 from miglab_pool.gpu.geometry import Geometry, Profile
-from miglab_pool.gpu.proof import CallTimes, error_name, simulated_geometry
+from miglab_pool.gpu.proof_driver import CallTimes, error_name, simulated_geometry
 from miglab_pool.gpu.readings import GpuError, GpuInfo
 
 SHOWN = 3

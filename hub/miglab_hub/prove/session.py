@@ -12,8 +12,8 @@ from miglab_hub.prove.pace import choose_pace
 from miglab_hub.prove.report import Report
 from miglab_hub.prove.run import RunClock, Show, check_restored, make_report, prove
 from miglab_hub.prove.trial import ContainerSettings, Journal, Trial, existing_slices, read_gpus
-from miglab_pool.gpu.proof import WatchedProofDriver, open_for_proof
-from miglab_pool.state.proof import ProofRecord
+from miglab_pool.gpu.proof_driver import WatchedProofDriver, open_for_proof
+from miglab_pool.state.proof_record import ProofRecord
 
 if TYPE_CHECKING:
     from miglab_hub.settings.lab_toml import Settings

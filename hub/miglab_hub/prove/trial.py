@@ -13,9 +13,9 @@ from pathlib import Path
 from miglab_hub.prove.lines import CannotTry
 from miglab_hub.prove.pace import Pace
 from miglab_pool.gpu.geometry import Placement, Profile, ProfilePlacement, legal_placements
-from miglab_pool.gpu.proof import CallTimes, WatchedProofDriver
+from miglab_pool.gpu.proof_driver import CallTimes, WatchedProofDriver
 from miglab_pool.gpu.readings import GpuError, GpuInfo, InUse, SliceReading
-from miglab_pool.state.proof import (
+from miglab_pool.state.proof_record import (
     ProofFolder,
     ProofRecord,
     ProofSlice,

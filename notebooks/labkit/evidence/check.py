@@ -111,7 +111,7 @@ class Check:
             outcome.verdict,
             self._reason(outcome),
             expected.value,
-            amiss=self._explain_mismatch(data, outcome, expected),
+            mismatch=self._explain_mismatch(data, outcome, expected),
         )
         return denied(judgement) if is_denied else judgement
 

@@ -25,7 +25,7 @@ from typing import Any
 from labkit.errors import EvidenceDamaged, NotAPrediction, NotMeasured
 from labkit.records import Comparison, Measurement, Verdict, from_data, now_text, to_data
 
-SCHEMA = 1
+SCHEMA = 2
 FOLDER = Path("evidence")
 CLASS = Path("class")  # beside the notebooks: what `labkit grade --class` wrote for them
 NOT_APPLICABLE = "not applicable here"  # what a tier is expected to show where it cannot be asked
@@ -91,17 +91,16 @@ class Judgement:
 
     Attributes:
         verdict: of the claim.
-        why: the reason.
+        reason: what the verdict follows from, in words.
         expected: the verdict that such a device should show, or that it cannot be asked.
-        amiss: why the run does not show what its title says, and what to look at; empty if it does.
-        check: stands in files of before.
+        mismatch: why the run does not show what its title says, and what to look at; empty if it
+            does.
     """
 
     verdict: Verdict
-    why: str
+    reason: str
     expected: str
-    amiss: str = ""
-    check: str = ""
+    mismatch: str = ""
 
 
 @dataclass(frozen=True)
@@ -322,11 +321,11 @@ def load(path: Path) -> Evidence:
         raise EvidenceDamaged(f"{path.name} does not exist yet: measure first.") from error
     except (OSError, UnicodeDecodeError) as error:
         raise EvidenceDamaged(f"{path.name} cannot be read ({error}). Measure again.") from error
-    return read(text, path.name)
+    return parse(text, path.name)
 
 
-def read(text: str, name: str) -> Evidence:
-    """Evidence from the text of a file; `load` says what it refuses.
+def parse(text: str, name: str) -> Evidence:
+    """Return the evidence in the text of a file; it refuses what `load` refuses.
 
     Args:
         text: the file's content.
@@ -399,7 +398,7 @@ def recorded(key: str) -> Evidence:
         raise NotMeasured(
             f"No recorded run of {key} is shipped with this labkit: only what you measure is shown."
         )
-    shipped = read(_recorded_file(key).read_text(encoding="utf-8"), f"{key}.json")
+    shipped = parse(_recorded_file(key).read_text(encoding="utf-8"), f"{key}.json")
     stripped = replace(shipped, prediction=None, explanation="", headless=True)
     return replace(stripped, replayed_from=shipped.place)
 

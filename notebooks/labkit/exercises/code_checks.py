@@ -21,13 +21,13 @@ HEADER = 5  # of a message by wire: the number of dimensions, and up to four of 
 
 @dataclass(frozen=True)
 class CodeVerdict:
-    """Whether code is exactly right; `why` is a sentence."""
+    """Whether code is exactly right; `reason` is a sentence."""
 
     right: bool
-    why: str
+    reason: str
 
     def __str__(self) -> str:
-        return f"{'right' if self.right else 'not yet right'}: {self.why}"
+        return f"{'right' if self.right else 'not yet right'}: {self.reason}"
 
 
 class NoValue(Exception):

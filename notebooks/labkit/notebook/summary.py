@@ -112,8 +112,8 @@ def _verdict(evidence: Evidence) -> str:
     if judgement.expected == store.NOT_APPLICABLE:
         return store.NOT_APPLICABLE
     claim_text = f"you: {evidence.verdict_read}; data: " if evidence.verdict_read else ""
-    amiss = f"; not what the title says: {judgement.amiss}" if judgement.amiss else ""
-    return f"{claim_text}{judgement.verdict.value} (expected here: {judgement.expected}){amiss}"
+    mismatch = f"; not what the title says: {judgement.mismatch}" if judgement.mismatch else ""
+    return f"{claim_text}{judgement.verdict.value} (expected here: {judgement.expected}){mismatch}"
 
 
 @public

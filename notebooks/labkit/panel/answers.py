@@ -89,12 +89,12 @@ def claims_in_words(evidence: Evidence) -> str:
 def sentence(judgement: Judgement, claim: str) -> str:
     """The verdict in words, with what this tier was expected to show."""
     if judgement.expected == store.NOT_APPLICABLE:
-        return f"“{claim}”: not a question for this device, because {judgement.why}."
-    if judgement.amiss:
+        return f"“{claim}”: not a question for this device, because {judgement.reason}."
+    if judgement.mismatch:
         return (
-            f"“{claim}”: {judgement.verdict}: {judgement.why}. "
-            f"But this is not what the title says: {judgement.amiss}."
+            f"“{claim}”: {judgement.verdict}: {judgement.reason}. "
+            f"But this is not what the title says: {judgement.mismatch}."
         )
     if judgement.verdict is Verdict.UNDECIDED:
-        return f"“{claim}”: undecided: {judgement.why}."
-    return f"“{claim}”: {judgement.verdict}, as expected here. The data: {judgement.why}."
+        return f"“{claim}”: undecided: {judgement.reason}."
+    return f"“{claim}”: {judgement.verdict}, as expected here. The data: {judgement.reason}."

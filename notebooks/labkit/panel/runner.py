@@ -257,7 +257,7 @@ class Runner:
         is_question = judgement.expected != store.NOT_APPLICABLE
         if cut is None or not is_question or judgement.verdict is not Verdict.UNDECIDED:
             return judgement
-        return replace(judgement, why=f"{judgement.why} ({cut})")
+        return replace(judgement, reason=f"{judgement.reason} ({cut})")
 
     def _outcome(self) -> list[str]:
         """The comparison with the prediction, then the verdict or, before a claim, the question.

@@ -42,7 +42,7 @@ async def details(
     request: Request, principal: Viewer, runner: Runner, kind: str, target: str = ""
 ) -> Response:
     """Return the details of a resource; 404 if it is gone or the principal may not see it."""
-    all_leases = await runner.look(lambda pool: pool.leases.live())
+    all_leases = await runner.query_view(lambda pool: pool.leases.live())
     leases = [
         lease for lease in all_leases if principal.may(Right.SEE_NAMES, lease.course, lease.user)
     ]

@@ -18,7 +18,7 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from miglab_api.base import USER_MAX
 from miglab_api.gpus import PoolSnapshot
 from miglab_api.offers import Offers
-from miglab_pool.applications import details_page, pool_page, proof
+from miglab_pool.applications import details_page, pool_page, proof_loan_routes
 from miglab_pool.applications import health as health_page
 from miglab_pool.applications.pool_runner import PoolRunner, Runner
 from miglab_pool.http.access.auth import SignIn
@@ -41,7 +41,7 @@ from miglab_pool.http.pages.frame import (
     steps_css,
 )
 from miglab_pool.http.pages.static_files import static_files
-from miglab_pool.http.runner import LONGEST_POLL_S, RunnerOf
+from miglab_pool.http.runner_protocol import LONGEST_POLL_S, RunnerOf
 from miglab_pool.layouts import page as layouts_page
 from miglab_pool.layouts.page import LayoutsPool
 from miglab_pool.leases import routes as lease_routes
@@ -134,7 +134,7 @@ async def offers(
     if course and not visible_courses and not principal.is_user(user):
         raise DeniedError(403, "forbidden", "You can see your own offers only.")
     course = visible_courses
-    return await runner.look(lambda pool: pool.offers(course, user))
+    return await runner.query_view(lambda pool: pool.offers(course, user))
 
 
 @router.get("/pool")
@@ -146,7 +146,7 @@ async def pool_now(principal: Viewer, runner: Runner) -> PoolSnapshot:
 @router.get("/invariants")
 async def invariants(_: Annotated[Principal, needs(Right.HEALTH)], runner: Runner) -> list[str]:
     """Return in words what contradicts the pool's invariants; empty if nothing does."""
-    return await runner.read(lambda pool: pool.check_invariants())
+    return await runner.query_ledger(lambda pool: pool.check_invariants())
 
 
 @router.get("/reclaim")
@@ -200,7 +200,7 @@ async def _principal_at_next_news(
 async def metrics(request: Request) -> Response:
     """Return the metrics for Prometheus, at the listener's root, which the hub's proxy hides."""
     runner: PoolRunner = request.app.state.runner
-    leases = await runner.look(lambda pool: pool.leases.brief_views())
+    leases = await runner.query_view(lambda pool: pool.leases.brief_views())
     runner.metrics.gpu_call_s.set(runner.gpu_call_s)
     runner.metrics.silent_servers.set(runner.silent_servers)
     runner.metrics.disk_full.set(runner.is_disk_full)
@@ -239,7 +239,7 @@ ROUTERS = (
     lease_routes.router,
     router,
     staff_routes.router,
-    proof.router,
+    proof_loan_routes.router,
     log_page.router,
     reservations_page.router,
     layouts_page.router,

@@ -263,7 +263,7 @@ async def stream_changes(
 async def pool_parts(request: Request, principal: Principal) -> list[PagePart]:
     """Return every part of the page, as it is now."""
     runner: PoolRunner = request.app.state.runner
-    own_leases, warned = await runner.look(
+    own_leases, warned = await runner.query_view(
         lambda pool: (_own_leases(pool, principal), pool.leases.warned())
     )
     snapshot = visible_snapshot(await runner.snapshot(), principal)

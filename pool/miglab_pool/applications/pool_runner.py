@@ -23,7 +23,7 @@ from miglab_api.tickets import Headcount, TicketView
 from miglab_pool import settings
 from miglab_pool.applications.metrics import Metrics
 from miglab_pool.http.access.dependencies import RUNNER
-from miglab_pool.http.runner import Notifier
+from miglab_pool.http.runner_protocol import Notifier
 from miglab_pool.pool import Pool
 from miglab_pool.reclaim.round import Reclaimer
 from miglab_pool.worker.disks import DiskUse
@@ -38,7 +38,7 @@ HOLDER_JOBS = frozenset({JobKind.PROBE})
 MOST_GPU_THREADS = 256  # a GPU takes one while a job runs on it or it is read
 ESTIMATE_REST = 10  # times the time of an estimate, so that it costs at most a tenth of a core
 GPU_JOBS = frozenset(JobKind) - HOLDER_JOBS
-THREADS = ("holders", "disks", "estimates", "report", "look", "decide")
+THREADS = ("holders", "disks", "estimates", "query-ledger", "query-view", "decide")
 """Each kind of work has a thread of its own, on which it is done one after another."""
 
 
@@ -175,26 +175,26 @@ class PoolRunner:
 
     async def _cache_snapshot(self) -> None:
         try:
-            self._cached = await self.look(_cached_snapshot)
+            self._cached = await self.query_view(_cached_snapshot)
         finally:
             self._caching = None
 
-    async def look(self, question: Callable[[Pool], T]) -> T:
+    async def query_view(self, question: Callable[[Pool], T]) -> T:
         """Answer a query from the pool's view alone; no decision waits for it.
 
         Raises:
             Refused: the pool refuses.
             RuntimeError: the service is stopping.
         """
-        return await self._run_on("look", question)
+        return await self._run_on("query-view", question)
 
-    async def read(self, question: Callable[[Pool], T]) -> T:
+    async def query_ledger(self, question: Callable[[Pool], T]) -> T:
         """Answer a query from the ledger's file alone; it may take long, and nothing waits for it.
 
         Raises:
             RuntimeError: the service is stopping.
         """
-        return await self._run_on("report", question)
+        return await self._run_on("query-ledger", question)
 
     async def run_jobs(self, kinds: frozenset[JobKind]) -> bool:
         """Run the next job of these kinds, if any, on its thread.

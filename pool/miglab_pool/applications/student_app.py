@@ -149,7 +149,7 @@ class StudentRunner(Protocol):
     async def decide(self, decision: Callable[[StudentPool], T]) -> T:
         """Run a decision, with no other at the same time."""
 
-    async def look(self, question: Callable[[StudentPool], T]) -> T:
+    async def query_view(self, question: Callable[[StudentPool], T]) -> T:
         """Answer a query, which changes nothing."""
 
     async def name_of(self, user_id: str, name: str) -> str:
@@ -286,7 +286,7 @@ async def own_lease(me: Me, runner: Runner) -> LeaseView:
     Raises:
         DeniedError: as `own_server`; 404 if there is no lease.
     """
-    lease = await runner.look(lambda pool: pool.leases.lease_of_server(me.user, me.name))
+    lease = await runner.query_view(lambda pool: pool.leases.lease_of_server(me.user, me.name))
     if lease is None:
         raise DeniedError(404, "unknown-lease", "This server holds no GPU slice.")
     return lease
@@ -336,7 +336,7 @@ async def _server_status(
     roster: ClassRoster | None = request.app.state.roster
     courses = {*me.courses, request.app.state.default_course}
 
-    def look(pool: StudentPool) -> ServerStatus:
+    def report_status(pool: StudentPool) -> ServerStatus:
         pool.tickets.end_outside(me.user, me.name, courses)
         messages = pool.staff.messages_for(me.user, me.name, me.courses)
         sharing = {} if roster is None else roster.sharing_courses(me.user, me.courses)
@@ -344,7 +344,7 @@ async def _server_status(
             update={"messages": messages, "sharing": sharing}
         )
 
-    return await runner.decide(look)
+    return await runner.decide(report_status)
 
 
 def _take_signals(request: Request, lease: LeaseView, signals: Signals) -> None:

@@ -26,8 +26,8 @@ from miglab_pool.gpu.nvml import (
     MIB,
     call,
     mig_devices,
-    read,
     read_geometry,
+    read_if_supported,
     read_pci_ids,
     read_sm_count,
     read_usage,
@@ -140,7 +140,7 @@ class Driver:
             with self._handles.open_gpu(gpu_uuid) as gpu:
                 index = call(f"read the index of {gpu_uuid}", self._nvml.nvmlDeviceGetIndex, gpu)
                 info = replace(self._read_info_once(gpu, gpu_uuid), index=index)
-                mode = read(task, self._nvml.nvmlDeviceGetMigMode, gpu)
+                mode = read_if_supported(task, self._nvml.nvmlDeviceGetMigMode, gpu)
         except GpuLost:
             if gpu_uuid not in self._infos:
                 raise
@@ -283,9 +283,9 @@ class Driver:
         Command line equivalent: the head of ``nvidia-smi``.
         """
         nvml = self._nvml
-        cuda = read("read CUDA's version", nvml.nvmlSystemGetCudaDriverVersion)
+        cuda = read_if_supported("read CUDA's version", nvml.nvmlSystemGetCudaDriverVersion)
         return Versions(
-            driver=read("read the driver's version", nvml.nvmlSystemGetDriverVersion),
+            driver=read_if_supported("read the driver's version", nvml.nvmlSystemGetDriverVersion),
             cuda=None if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}",
         )
 

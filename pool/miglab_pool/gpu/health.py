@@ -17,7 +17,7 @@ from typing import Any
 import pynvml
 
 from miglab_pool.gpu.handles import GpuHandles
-from miglab_pool.gpu.nvml import call, read
+from miglab_pool.gpu.nvml import call, read_if_supported
 from miglab_pool.gpu.readings import (
     GpuError,
     GpuLost,
@@ -105,7 +105,7 @@ class XidWatch:
 
     def _watch(self, gpu: Any) -> Any:
         """Register an event set for the GPU's faults; None if the GPU does not report them."""
-        events = read("open an event set", self._nvml.nvmlEventSetCreate)
+        events = read_if_supported("open an event set", self._nvml.nvmlEventSetCreate)
         if events is None:
             return None
         try:
@@ -183,20 +183,20 @@ def judge(
 
 
 def _read(nvml: Any, watch: XidWatch, gpu: Any, gpu_uuid: str) -> Health:
-    ecc_errors = read(
+    ecc_errors = read_if_supported(
         f"read the memory errors of {gpu_uuid}",
         nvml.nvmlDeviceGetTotalEccErrors,
         gpu,
         pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
         pynvml.NVML_VOLATILE_ECC,
     )
-    temperature_c = read(
+    temperature_c = read_if_supported(
         f"read the temperature of {gpu_uuid}",
         nvml.nvmlDeviceGetTemperature,
         gpu,
         pynvml.NVML_TEMPERATURE_GPU,
     )
-    power_mw = read(f"read the power of {gpu_uuid}", nvml.nvmlDeviceGetPowerUsage, gpu)
+    power_mw = read_if_supported(f"read the power of {gpu_uuid}", nvml.nvmlDeviceGetPowerUsage, gpu)
     xids = watch.xids(gpu, gpu_uuid)
     needs = read_needs(nvml, gpu, gpu_uuid)
     ok, reason = judge(ecc_errors, xids, needs)
@@ -213,7 +213,7 @@ def read_needs(nvml: Any, gpu: Any, gpu_uuid: str) -> str | None:
     """
     field = pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION
     try:
-        values = read(
+        values = read_if_supported(
             f"read the recovery action of {gpu_uuid}", nvml.nvmlDeviceGetFieldValues, gpu, [field]
         )
     except UnknownGpuError:
@@ -264,7 +264,7 @@ class ActivityWatch:
             if self._has_gpm(gpu, gpu_uuid):
                 return self._since_last(gpu, (gpu_uuid, None))
         task = f"read the utilisation of {gpu_uuid}"
-        rates = read(task, self._nvml.nvmlDeviceGetUtilizationRates, gpu)
+        rates = read_if_supported(task, self._nvml.nvmlDeviceGetUtilizationRates, gpu)
         return None if rates is None else float(rates.gpu)
 
     def forget(self, gpu_uuid: str, gi_id: int) -> None:
@@ -282,7 +282,7 @@ class ActivityWatch:
         if gpu_uuid not in self._supported:
             task = f"ask {gpu_uuid} for GPM"
             try:
-                answer = read(task, self._nvml.nvmlGpmQueryDeviceSupport, gpu)
+                answer = read_if_supported(task, self._nvml.nvmlGpmQueryDeviceSupport, gpu)
             except UnknownGpuError:
                 return False
             self._supported[gpu_uuid] = answer is not None and bool(answer.isSupportedDevice)

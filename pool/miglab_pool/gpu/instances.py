@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pynvml
 
 from miglab_pool.gpu.geometry import Geometry, Profile
-from miglab_pool.gpu.nvml import call, read
+from miglab_pool.gpu.nvml import call, read_if_supported
 from miglab_pool.gpu.readings import NoRoom, NotFound, NotSupported, UnknownGpuError
 
 
@@ -128,7 +128,7 @@ def _full(profile: Profile, kinds: tuple[_ComputeProfile, ...], owner: str) -> _
 def _compute_profiles(nvml: Any, instance: Any, owner: str) -> Iterator[_ComputeProfile]:
     for enum in range(pynvml.NVML_COMPUTE_INSTANCE_PROFILE_COUNT):
         try:
-            info = read(
+            info = read_if_supported(
                 f"read compute-instance profile {enum} of {owner}",
                 nvml.nvmlGpuInstanceGetComputeInstanceProfileInfo,
                 instance,

@@ -131,7 +131,7 @@ def _typed_error(task: str, error: Exception) -> GpuError:
     return failure
 
 
-def read(task: str, function: Callable[..., T], *args: Any) -> T | None:
+def read_if_supported(task: str, function: Callable[..., T], *args: Any) -> T | None:
     """Call NVML for a reading that a GPU may not have.
 
     Returns:
@@ -154,7 +154,9 @@ def mig_devices(nvml: Any, gpu: Any, owner: str) -> Iterator[tuple[int, int, Any
 
     Indices are sparse: the walk goes to the greatest count and steps over the holes.
     """
-    limit = read(f"count the MIG devices of {owner}", nvml.nvmlDeviceGetMaxMigDeviceCount, gpu)
+    limit = read_if_supported(
+        f"count the MIG devices of {owner}", nvml.nvmlDeviceGetMaxMigDeviceCount, gpu
+    )
     for index in range(limit or 0):
         try:
             device = call(
@@ -172,7 +174,7 @@ def mig_devices(nvml: Any, gpu: Any, owner: str) -> Iterator[tuple[int, int, Any
 
 def read_usage(nvml: Any, device: Any, owner: str) -> Usage:
     """Memory and processes of a GPU or MIG device."""
-    memory = read(f"read the memory of {owner}", nvml.nvmlDeviceGetMemoryInfo, device)
+    memory = read_if_supported(f"read the memory of {owner}", nvml.nvmlDeviceGetMemoryInfo, device)
     return Usage(
         memory_used_mib=None if memory is None else memory.used // MIB,
         processes=_processes(nvml, device, owner),
@@ -180,12 +182,12 @@ def read_usage(nvml: Any, device: Any, owner: str) -> Usage:
 
 
 def _processes(nvml: Any, device: Any, owner: str) -> tuple[ProcessReading, ...] | None:
-    compute = read(
+    compute = read_if_supported(
         f"list the processes of {owner}", nvml.nvmlDeviceGetComputeRunningProcesses, device
     )
     if compute is None:
         return None
-    graphics = read(
+    graphics = read_if_supported(
         f"list the graphics processes of {owner}",
         nvml.nvmlDeviceGetGraphicsRunningProcesses,
         device,
@@ -225,8 +227,8 @@ def _shared(geometry: Geometry) -> Geometry:
 
 def read_sm_count(nvml: Any, gpu: Any, owner: str) -> int | None:
     """Streaming multiprocessors of the whole GPU; None where it cannot be told."""
-    cores = read(f"count the cores of {owner}", nvml.nvmlDeviceGetNumGpuCores, gpu)
-    capability = read(
+    cores = read_if_supported(f"count the cores of {owner}", nvml.nvmlDeviceGetNumGpuCores, gpu)
+    capability = read_if_supported(
         f"read the compute capability of {owner}", nvml.nvmlDeviceGetCudaComputeCapability, gpu
     )
     if cores is None or capability is None or tuple(capability) not in CORES_PER_SM:
@@ -236,7 +238,7 @@ def read_sm_count(nvml: Any, gpu: Any, owner: str) -> int | None:
 
 def read_pci_ids(nvml: Any, gpu: Any, owner: str) -> tuple[int | None, int | None]:
     """PCI ids of the device and of its subsystem; None where NVML does not tell, or says 0."""
-    pci = read(f"read the PCI ids of {owner}", nvml.nvmlDeviceGetPciInfo, gpu)
+    pci = read_if_supported(f"read the PCI ids of {owner}", nvml.nvmlDeviceGetPciInfo, gpu)
     return (None, None) if pci is None else (pci.pciDeviceId or None, pci.pciSubSystemId or None)
 
 

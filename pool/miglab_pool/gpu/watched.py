@@ -265,10 +265,10 @@ class WatchedDriver:
             DriverMissing: there is no driver.
         """
 
-        def read(uuid: str) -> GpuInfo | None:
+        def read_info(uuid: str) -> GpuInfo | None:
             return _try_reading(self._gpus[uuid], lambda driver: driver.info(uuid))
 
-        infos = [info for info in _map_in_parallel(read, self.uuids) if info is not None]
+        infos = [info for info in _map_in_parallel(read_info, self.uuids) if info is not None]
         return sorted(infos, key=lambda info: info.index)
 
     info = _watched(Driver.info)
@@ -303,13 +303,13 @@ def _try_reading(
         DriverMissing: there is no driver, which concerns all GPUs.
     """
 
-    def read(driver: Driver) -> T | None:
+    def try_work(driver: Driver) -> T | None:
         with contextlib.suppress(GpuError):
             return work(driver)
         return None
 
     try:
-        return calls.run(read, limit_s=limit_s)
+        return calls.run(try_work, limit_s=limit_s)
     except DriverMissing:
         raise
     except GpuError:

@@ -1,10 +1,10 @@
 """Layout files: a subset of the YAML of NVIDIA's mig-parted, version ``v1``.
 
-`read` knows the text alone and finds one configuration in it, `resolve` the GPUs too; whatever is
-wrong they say with the file, line and key where it stands, and with what would do.  What mig-parted
-reads and a layout cannot say (a MIG mode that changes) is refused where the configuration that is
-asked for has it, and passed over in the others of the file.  A group with a ``device-filter``
-names, of its ``devices``, those with one of these PCI ids.  Pure: opens no file, asks nobody.
+`parse_layout` finds one configuration in a text, and `resolve` compares it with the GPUs.  An error
+of either names the file, the line and the key, and says what would be right.  What mig-parted reads
+and a layout cannot say (a MIG mode that changes) is refused where the configuration that is asked
+for has it, and passed over in the others of the file.  A group with a ``device-filter`` names, of
+its ``devices``, those with one of these PCI ids.  Pure: opens no file.
 """
 
 import re
@@ -112,7 +112,7 @@ class PartitionableGpu:
 # -- reading ------------------------------------------------------------------------------------
 
 
-def read(text: str, file: str, name: str = "") -> LayoutDraft:
+def parse_layout(text: str, file: str, name: str = "") -> LayoutDraft:
     """Parse one configuration of a file.
 
     Args:
@@ -288,7 +288,7 @@ def resolve(draft: LayoutDraft, gpus: Sequence[PartitionableGpu]) -> dict[str, t
     """The profiles of each GPU that a configuration names, sorted, by UUID; none: on demand.
 
     Args:
-        draft: as `read` found it.
+        draft: as `parse_layout` found it.
         gpus: all that can be cut.
 
     Raises:

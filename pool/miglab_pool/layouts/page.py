@@ -33,8 +33,8 @@ from miglab_pool.http.access.dependencies import RUNNER, needs
 from miglab_pool.http.access.principal import Principal, Right, visible_snapshot
 from miglab_pool.http.errors import REFUSED
 from miglab_pool.http.pages.frame import render, render_part
-from miglab_pool.http.runner import RunnerOf
-from miglab_pool.layouts.file import LayoutDraft, LayoutError, PartitionableGpu, dump, read
+from miglab_pool.http.runner_protocol import RunnerOf
+from miglab_pool.layouts.file import LayoutDraft, LayoutError, PartitionableGpu, dump, parse_layout
 from miglab_pool.layouts.transactions import PoolLayouts
 from miglab_pool.leases.transactions import Leases
 from miglab_pool.settings import PoolSettings
@@ -317,10 +317,10 @@ def _mixed(geometry: Geometry) -> Counts:
 async def page(request: Request, principal: Principal) -> str:
     """Render the page of layouts."""
     runner: RunnerOf[LayoutsPool] = request.app.state.runner
-    layouts = visible(await runner.look(lambda pool: pool.layouts.all()), principal)
+    layouts = visible(await runner.query_view(lambda pool: pool.layouts.all()), principal)
     snapshot = visible_snapshot(await runner.snapshot(), principal)
     has_layouts = any(gpu.layout for gpu in layouts.gpus)
-    offered = examples(await runner.look(lambda pool: pool.layouts.partitionable()))
+    offered = examples(await runner.query_view(lambda pool: pool.layouts.partitionable()))
     return render(
         "layouts.html",
         request,
@@ -338,11 +338,11 @@ async def preview(
 ) -> Response:
     """A layout as fields, what it would change or why it cannot be, and the form to apply it."""
     draft = await _read_draft(request)
-    gpus = await runner.look(lambda pool: pool.layouts.partitionable())
+    gpus = await runner.query_view(lambda pool: pool.layouts.partitionable())
     snapshot = visible_snapshot(await runner.snapshot(), principal)
     layouts, refusal = None, None
     try:
-        layouts = visible(await runner.look(lambda pool: pool.layouts.diff(draft)), principal)
+        layouts = visible(await runner.query_view(lambda pool: pool.layouts.diff(draft)), principal)
     except LayoutError as error:
         refusal = error
     titles = about.app.state.course_titles
@@ -374,13 +374,13 @@ router = APIRouter(prefix="/api/layout", responses=REFUSED)
 @router.get("")
 async def layouts(principal: Viewer, runner: Runner) -> Layouts:
     """How each GPU stands to its layout."""
-    return visible(await runner.look(lambda pool: pool.layouts.all()), principal)
+    return visible(await runner.query_view(lambda pool: pool.layouts.all()), principal)
 
 
 @router.get("/file")
 async def export_file(_: Viewer, runner: Runner) -> dict[str, str]:
     """The layouts of all GPUs, as the text of a layout file."""
-    layouts = await runner.look(lambda pool: pool.layouts.all())
+    layouts = await runner.query_view(lambda pool: pool.layouts.all())
     return {"text": dump(layouts.gpus)}
 
 
@@ -388,7 +388,7 @@ async def export_file(_: Viewer, runner: Runner) -> dict[str, str]:
 async def diff(request: LayoutText, principal: Viewer, runner: Runner) -> Layouts:
     """What a file would change now, and which leases block it; changes nothing."""
     draft = await _read_draft(request)
-    return visible(await runner.look(lambda pool: pool.layouts.diff(draft)), principal)
+    return visible(await runner.query_view(lambda pool: pool.layouts.diff(draft)), principal)
 
 
 @router.put("")
@@ -415,7 +415,7 @@ async def apply(request: ApplyRequest, principal: Partitioner, runner: Runner) -
 
 async def _read_draft(request: LayoutText) -> LayoutDraft:
     """Parse the configuration on a thread of its own, since a long file takes long."""
-    return await asyncio.to_thread(read, request.text, request.file, request.name)
+    return await asyncio.to_thread(parse_layout, request.text, request.file, request.name)
 
 
 # -- rights -------------------------------------------------------------------------------------

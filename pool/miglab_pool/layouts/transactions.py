@@ -101,7 +101,7 @@ def _diff(view: PoolView, name: str, partitions: Mapping[str, tuple[str, ...]]) 
     """Compare the GPUs that a layout names with it."""
     gpus = (gpu for gpu in _gpus(view) if gpu.uuid in partitions)
     cut = {
-        uuid: view.facts[uuid].with_layout(name, partition, view.at)
+        uuid: view.unpaused_gpus[uuid].with_layout(name, partition, view.at)
         for uuid, partition in partitions.items()
     }
     return Layouts(

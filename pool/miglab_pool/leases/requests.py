@@ -18,7 +18,7 @@ from miglab_api.wording import duration, lab_in_words
 from miglab_pool.leases import grant as grants
 from miglab_pool.leases import views as pool_views
 from miglab_pool.leases.transactions import full_view
-from miglab_pool.leases.waste import count_waste, with_waste
+from miglab_pool.leases.wasted_slices import count_waste, with_waste
 from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.ledger.rows import LeaseRow, TicketRow
 from miglab_pool.queue import offers
@@ -28,7 +28,8 @@ from miglab_pool.state.placement import clash
 from miglab_pool.state.slices import end_unused_grant, scrub
 from miglab_pool.state.store import Store, Subject, locked
 
-OPEN = (TicketState.WAITING, TicketState.OFFERED, TicketState.ASIDE)
+UNTAKEN = (TicketState.WAITING, TicketState.OFFERED, TicketState.ASIDE)
+"""The states of a ticket that no server has taken a slice with yet, and that can be cancelled."""
 ONLY_FOR_NEW = frozenset({"paused", "gpus-unknown"})
 """Refusals that concern new tickets only; existing ones are kept."""
 
@@ -121,7 +122,7 @@ class Tickets(Subject):
         """Cancel a waiting or offered ticket; a ticket that is over stays as it is."""
         with self.store.write() as tx:
             ticket = self.store.find(TicketRow, number)
-            if ticket.state in OPEN:
+            if ticket.state in UNTAKEN:
                 message = reason or "The ticket was cancelled."
                 state = TicketState.CANCELLED
                 ticket = end_ticket(self.store, tx, ticket, state, "cancelled", message, actor)
@@ -158,7 +159,7 @@ class Tickets(Subject):
             courses: the courses that the student is in now.
         """
         ticket = server_ticket(self.store, user, server)
-        if ticket is None or ticket.state not in OPEN or ticket.course in courses:
+        if ticket is None or ticket.state not in UNTAKEN or ticket.course in courses:
             return
         message = (
             f"You are no longer in the course {ticket.course}, so your request for {ticket.shape} "
@@ -176,7 +177,7 @@ class Tickets(Subject):
             Refused: the server has none.
         """
         ticket = server_ticket(self.store, user, server)
-        if ticket is None or ticket.state not in OPEN:
+        if ticket is None or ticket.state not in UNTAKEN:
             raise Refused("unknown-ticket", "This server is not waiting for a slice.", 404)
         return self.cancel(ticket.id, actor, "The student left the queue in JupyterLab.")
 
@@ -198,11 +199,14 @@ class Tickets(Subject):
         request = TicketRequest(user=user, server=server, course=before.course, shape=before.asked)
         return self.request(request)
 
-    @locked
     def alternatives(self, number: int) -> list[ShapeOffer]:
-        """Return the shapes that a waiting ticket could have at once by leaving the queue."""
-        ticket = self.store.find(TicketRow, number)
-        return offers.alternatives(self.store.current, ticket) if ticket.is_queued else []
+        """Return the shapes that a ticket could have at once by leaving the queue.
+
+        A ticket that does not wait has none.
+        """
+        view = self.store.current
+        ticket = view.tickets.get(number)
+        return offers.alternatives(view, ticket) if ticket is not None and ticket.is_queued else []
 
 
 def _request_if_free(store: Store, request: TicketRequest) -> TicketOrRefusal:

@@ -7,7 +7,7 @@ from miglab_api.leases import LeaseView
 from miglab_api.tickets import TicketView
 from miglab_pool.http.access.dependencies import check_allowed
 from miglab_pool.http.access.principal import Principal, Right
-from miglab_pool.http.runner import RunnerOf
+from miglab_pool.http.runner_protocol import RunnerOf
 from miglab_pool.leases.requests import Tickets
 from miglab_pool.leases.transactions import Leases
 from miglab_pool.state.people import People

@@ -27,7 +27,7 @@ from miglab_pool.http.access.dependencies import (
 )
 from miglab_pool.http.access.principal import NOWHERE, Principal, Right
 from miglab_pool.http.errors import REFUSED, DeniedError
-from miglab_pool.http.runner import LONGEST_POLL_S, RunnerOf
+from miglab_pool.http.runner_protocol import LONGEST_POLL_S, RunnerOf
 from miglab_pool.leases.rights import LeasesPool, decide_on_ticket, lease_for, ticket_for
 
 POSITION_REST_S = 0.2
@@ -153,7 +153,7 @@ async def server_status(
 @router.get("/tickets/{ticket_id}/alternatives")
 async def alternatives(ticket_id: int, _: Spawner, runner: Runner) -> list[ShapeOffer]:
     """The shapes that this student could have at once by leaving the queue."""
-    return await runner.look(lambda pool: pool.tickets.alternatives(ticket_id))
+    return await runner.query_view(lambda pool: pool.tickets.alternatives(ticket_id))
 
 
 @router.get("/leases")
@@ -172,7 +172,7 @@ async def leases(
         raise DeniedError(403, "forbidden", "You can see your own leases only.")
     if principal.is_spawner and user is not None:
         await runner.decide(lambda pool: pool.people.rename_user(user_id, user))
-    live_leases = await runner.look(lambda pool: pool.leases.live(user))
+    live_leases = await runner.query_view(lambda pool: pool.leases.live(user))
     return [
         lease for lease in live_leases if principal.may(Right.SEE_NAMES, lease.course, lease.user)
     ]

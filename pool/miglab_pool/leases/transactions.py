@@ -23,7 +23,7 @@ from miglab_api.tickets import TicketState
 from miglab_api.wording import duration
 from miglab_pool.leases import views as pool_views
 from miglab_pool.leases.views import ActivitySpan, LeaseCase, remaining_slice_hours_s
-from miglab_pool.leases.waste import count_waste
+from miglab_pool.leases.wasted_slices import count_waste
 from miglab_pool.ledger import tables
 from miglab_pool.ledger.ledger import Transaction
 from miglab_pool.ledger.rows import LeaseRow, PauseKind, SliceRow

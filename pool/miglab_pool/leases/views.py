@@ -25,12 +25,12 @@ LEAST_EXTENSION_S = 60.0  # a shorter extension is not offered
 
 def slice_view(view: PoolView, row: SliceRow) -> SliceView:
     """Return the wire model of a slice."""
-    return _slice_view(view.facts[row.gpu], row, "")
+    return _slice_view(view.unpaused_gpus[row.gpu], row, "")
 
 
 @cached_on_instance
 def _slice_view(gpu: GpuSnapshot, row: SliceRow, blocks_layout: str) -> SliceView:
-    lease, usage = gpu.leases.get(row.lease or 0), gpu.usage.get(row.id)
+    lease, usage = gpu.leases.get(row.lease or 0), gpu.slice_usage.get(row.id)
     processes = usage.processes if usage else None
     return SliceView.of(
         row,
@@ -77,7 +77,7 @@ def _describe_unavailable(gpu: GpuSnapshot) -> str:
         return "takes no new lease until the servers whose slices are gone have ended"
     if not gpu.is_whole or gpu.slices:
         return ""
-    usage = gpu.whole_usage
+    usage = gpu.gpu_usage
     if usage is None or usage.processes is None:
         return "its processes cannot be read, so it counts as in use"
     if not usage.processes:
@@ -210,7 +210,7 @@ def remaining_slice_hours_s(view: PoolView, lease: LeaseRow) -> float | None:
     """Return how many seconds the slice-hours of a lease's student last; None: no limit."""
     size = sum(row.size for row in view.slices_of(lease))
     claim = SliceClaim(lease.user, lease.course, lease.server, size)
-    return slice_hours_left_s(view.settings.quotas, claim, view.usage.uses, view.at)
+    return slice_hours_left_s(view.settings.quotas, claim, view.lease_uses.all, view.at)
 
 
 @cached_on_instance

@@ -128,12 +128,12 @@ def _slices(view: PoolView, rows: list[SliceRow]) -> Iterator[tuple[str, Profile
     for row in rows:
         if row.profile == FULL:
             yield row.gpu, WHOLE_PLACE
-        elif view.facts[row.gpu].is_partitionable:
+        elif view.unpaused_gpus[row.gpu].is_partitionable:
             yield row.gpu, view.placement_of(row)
 
 
 def _recent_history(view: PoolView, at: float) -> RecentHistory:
-    uses = [use for use in view.usage.uses if use.began_at is not None]
+    uses = [use for use in view.lease_uses.all if use.began_at is not None]
     over = sorted(
         (use for use in uses if use.ended_at is not None), key=lambda use: use.ended_at or 0.0
     )

@@ -26,7 +26,7 @@ from miglab_pool.gpu.shapes import profiles_of
 from miglab_pool.ledger.rows import FULL, LeaseRow, TicketRow
 from miglab_pool.queue import offers
 from miglab_pool.queue import order as queue
-from miglab_pool.queue.waste import has_wasted_much
+from miglab_pool.queue.wasteful_students import has_wasted_much
 from miglab_pool.schedule import next_occurrence
 from miglab_pool.settings import PoolSettings
 from miglab_pool.state.placement import GpuOccupancy

@@ -22,9 +22,9 @@ from miglab_pool.gpu.geometry import occupied_mask
 from miglab_pool.gpu.shapes import profiles_of
 from miglab_pool.ledger.rows import FULL, LeaseRow, ReservationRow, SliceRow, TicketRow
 from miglab_pool.queue import order as queue
-from miglab_pool.queue.waste import may_end_leases
+from miglab_pool.queue.wasteful_students import may_end_leases
 from miglab_pool.reservations import slots
-from miglab_pool.state.placement import ReservedPlaces, course_gpus_first, place, places_by_gpu
+from miglab_pool.state.placement import PlacementsByGpu, course_gpus_first, place, places_by_gpu
 from miglab_pool.state.view import GpuSnapshot, PoolView, cached_on_instance
 
 LOST = (
@@ -324,7 +324,7 @@ def demand(view: PoolView) -> Demand:
     )
 
 
-def _masks(placements: ReservedPlaces) -> dict[str, int]:
+def _masks(placements: PlacementsByGpu) -> dict[str, int]:
     return {gpu: occupied_mask(tuple(places)) for gpu, places in placements.items()}
 
 

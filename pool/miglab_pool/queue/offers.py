@@ -109,7 +109,7 @@ def _course_offers(view: PoolView, name: str, rules: Course, user: str | None) -
         shapes=tuple(shapes),
         default=shape_in_profiles(view, rules.default),
         borrow=tuple(shape_in_profiles(view, text) for text in rules.lends),
-        left=() if user is None else quotas_left(view, user, name),
+        quotas=() if user is None else quotas_left(view, user, name),
         guaranteed_s=guaranteed_s(view, user or "", name),
     )
 
@@ -351,14 +351,14 @@ def quotas_left(view: PoolView, user: str, course: str) -> tuple[QuotaLeft, ...]
     if not view.settings.quotas:
         return ()
     now = view.at
-    uses = view.usage.uses
+    uses = view.lease_uses.all
     claim = SliceClaim(user, course, None, 1)
     return tuple(
         QuotaLeft(
             quota=limit.name,
             limit=limit.kind,
             is_shared=limit.quota.shared,
-            most=limit.maximum,
+            allowed=limit.maximum,
             used=limit.used,
             more_in_s=_more_in_s(limit, claim, uses, now),
         )
@@ -424,7 +424,7 @@ def _judge_shape(
 @cached_on_instance
 def _is_possible(view: PoolView, shape: Shape, course: str) -> bool:
     """Whether a GPU that the course may use can hold the shape."""
-    usable_gpus = [gpu for gpu in view.facts.values() if gpu.course in ("", course)]
+    usable_gpus = [gpu for gpu in view.unpaused_gpus.values() if gpu.course in ("", course)]
     if shape.is_full:
         return any(gpu.is_whole for gpu in usable_gpus)
     gpus = [gpu.bare for gpu in usable_gpus if gpu.bare is not None]
@@ -453,6 +453,6 @@ def refusal_for_user(
         if ticket.user == request.user
     )
     waiting_uses = (queue.use_if_granted(view, ticket) for ticket in waiting_tickets)
-    uses = [*view.usage.uses, *waiting_uses]  # a waiting ticket counts as if it were granted
+    uses = [*view.lease_uses.all, *waiting_uses]  # a waiting ticket counts as if it were granted
     refusal_message = describe_excess(view.settings.quotas, claim, uses, view.at)
     return None if refusal_message is None else Refused("over-quota", refusal_message, 403)

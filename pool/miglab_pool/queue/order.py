@@ -27,8 +27,8 @@ from miglab_pool.queue.quotas import (
     offer_s,
 )
 from miglab_pool.queue.rules import GRAIN_H, Grant, WaitingTicket, queue_order
-from miglab_pool.queue.waste import WHY as WHY_WASTED
-from miglab_pool.queue.waste import has_wasted_much
+from miglab_pool.queue.wasteful_students import WHY as WHY_WASTED
+from miglab_pool.queue.wasteful_students import has_wasted_much
 from miglab_pool.reservations import guarantees, slots
 from miglab_pool.settings import PoolSettings
 from miglab_pool.state.fair_share import FairShareUsage, LeaseUse
@@ -36,7 +36,7 @@ from miglab_pool.state.placement import (
     WITHIN_SECONDS,
     Choice,
     GpuOccupancy,
-    ReservedPlaces,
+    PlacementsByGpu,
     clash,
     course_gpus_first,
     place,
@@ -58,7 +58,7 @@ def within_quotas(view: PoolView, queued: Iterable[WaitingTicket]) -> Iterator[W
     if not _shared_quotas(view):
         yield from queued
         return
-    uses = list(view.usage.live)
+    uses = list(view.lease_uses.live)
     for ticket in queued:
         if _blocking_quota(view, ticket, uses) is None:
             uses.append(use_if_granted(view, ticket))
@@ -79,7 +79,7 @@ def quota_wait_reason(view: PoolView, row: TicketRow) -> str:
     """Return the wait reason of a ticket that its course's quota blocks; empty if none does."""
     if not _shared_quotas(view):
         return ""
-    limit = _blocking_quota(view, to_waiting_ticket(view, row), view.usage.live)
+    limit = _blocking_quota(view, to_waiting_ticket(view, row), view.lease_uses.live)
     if limit is None:
         return ""
     return (
@@ -148,7 +148,7 @@ def answer_deadline(
 def fair_share_usage(view: PoolView) -> FairShareUsage:
     """Return recent use, course weights and the ageing time, which decide the queue's order."""
     weights = {name: rules.weight for name, rules in view.settings.courses.items()}
-    return view.usage.fair_share(view.at, weights, view.settings.pool.ageing_s)
+    return view.lease_uses.fair_share(view.at, weights, view.settings.pool.ageing_s)
 
 
 @cached_on_instance
@@ -278,7 +278,7 @@ def wait_reason(view: PoolView, row: TicketRow) -> str:
 @cached_on_instance
 def _drain_wait_reason(view: PoolView) -> str:
     """Return the wait reason while staff drain every GPU; empty otherwise."""
-    drainings = {gpu.draining for gpu in view.rows}
+    drainings = {gpu.draining for gpu in view.gpu_rows}
     if not drainings or "" in drainings:
         return ""
     reasons = "; ".join(f"“{reason}”" for reason in sorted(drainings))
@@ -355,7 +355,7 @@ class _Decision:
     def __init__(self, gpus: Sequence[GpuOccupancy], view: PoolView | None = None) -> None:
         self._gpus, self._view = gpus, view
         self._owners = {occupancy.course for occupancy in gpus}
-        self._hold: ReservedPlaces | None = None  # for the first ticket that did not fit
+        self._hold: PlacementsByGpu | None = None  # for the first ticket that did not fit
         self._usable: dict[_CourseAndKey, list[GpuOccupancy]] = {}
         self._refused: set[tuple[tuple[str, ...], str, tuple[str, str] | None]] = set()
 
@@ -427,12 +427,12 @@ class _Decision:
 # -- the hold -------------------------------------------------------------------------------------
 
 
-def hold_for(first: WaitingTicket | None, gpus: Sequence[GpuOccupancy]) -> ReservedPlaces:
+def hold_for(first: WaitingTicket | None, gpus: Sequence[GpuOccupancy]) -> PlacementsByGpu:
     """Return the room that is kept free for the first in the queue; empty if nobody waits."""
     return choose_hold(first.profiles, course_gpus_first(gpus, first.course)) if first else {}
 
 
-def choose_hold(profiles: Sequence[str], gpus: Sequence[GpuOccupancy]) -> ReservedPlaces:
+def choose_hold(profiles: Sequence[str], gpus: Sequence[GpuOccupancy]) -> PlacementsByGpu:
     """Choose the room to hold for a shape: large slices first, each where it is free soonest.
 
     Args:

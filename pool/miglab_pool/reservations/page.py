@@ -30,7 +30,7 @@ from miglab_pool.http.access.dependencies import RUNNER, MayReserve, Viewer
 from miglab_pool.http.access.principal import Principal, Right, visible_reservation
 from miglab_pool.http.errors import REFUSED, DeniedError
 from miglab_pool.http.pages.frame import render, render_part
-from miglab_pool.http.runner import RunnerOf
+from miglab_pool.http.runner_protocol import RunnerOf
 from miglab_pool.reservations import certainty
 from miglab_pool.reservations.transactions import Reservations
 from miglab_pool.schedule import Occurrence, Schedule, is_zone, occurrences, schedule, weekday_mask
@@ -242,18 +242,22 @@ async def page(request: Request, principal: Principal) -> str:
         request.query_params.get(key, "") for key in ("monday", "zone", "seats")
     )
     runner: RunnerOf[ReservationsPool] = request.app.state.runner
-    zones = await runner.look(lambda pool: [row.tz for row in pool.view.reservations.values()])
+    zones = await runner.query_view(
+        lambda pool: [row.tz for row in pool.view.reservations.values()]
+    )
     zone = zone if is_zone(zone) else usual_zone(zones)
     now = time.time()
     monday = monday_of(_date(day, now, zone))
     times = week_bounds(monday, zone)
-    reservations = await runner.look(lambda pool: pool.reservations.between(*times))
+    reservations = await runner.query_view(lambda pool: pool.reservations.between(*times))
     visible = [visible_reservation(reservation, principal) for reservation in reservations]
-    outlooks = await runner.look(lambda pool: certainty.week_outlooks(pool.view, *times, zone))
+    outlooks = await runner.query_view(
+        lambda pool: certainty.week_outlooks(pool.view, *times, zone)
+    )
     offers = await _offers(request, principal, runner)
     reservable: Mapping[float, int] = {}
     if seats := _selected_shape(offers, wanted_shape):
-        reservable = await runner.look(
+        reservable = await runner.query_view(
             lambda pool: certainty.reservable_by_hour(pool.view, *seats, *times)
         )
     shown_week = draw_week(visible, monday, zone, now, outlooks, reservable)
@@ -339,7 +343,7 @@ async def reservation_details(
 ) -> Response:
     """Return one reservation, with its next time and the forms that change and cancel it."""
     number = int(target) if target.isdecimal() else 0
-    reservation = await runner.look(lambda pool: pool.reservations.find(number))
+    reservation = await runner.query_view(lambda pool: pool.reservations.find(number))
     if reservation is None:
         raise DeniedError(404, "no-such-page", OUT_OF_DATE)
     may = principal.may(Right.RESERVE, reservation.course)
@@ -376,7 +380,7 @@ async def _offers(
     request: Request, principal: Principal, runner: RunnerOf[ReservationsPool]
 ) -> list[CourseOffers]:
     courses = _courses(request, principal)
-    return list((await runner.look(lambda pool: pool.offers(courses, None))).courses)
+    return list((await runner.query_view(lambda pool: pool.offers(courses, None))).courses)
 
 
 def _form_choices(offers: Sequence[CourseOffers]) -> dict[str, object]:
@@ -407,7 +411,7 @@ router = APIRouter(prefix="/api/reservations", responses=REFUSED)
 @router.get("")
 async def reservations(principal: Viewer, runner: Runner) -> list[ReservationView]:
     """What is reserved, the next in front; who made it and what for, staff alone see."""
-    reservations = await runner.look(lambda pool: pool.reservations.all())
+    reservations = await runner.query_view(lambda pool: pool.reservations.all())
     return [visible_reservation(reservation, principal) for reservation in reservations]
 
 
@@ -429,7 +433,7 @@ async def preview(
 ) -> ReservationView:
     """What would be reserved, or changed, and how much of it is certain; nothing is saved."""
     principal.require(Right.RESERVE, request.course)
-    return await runner.look(lambda pool: pool.reservations.preview(request, reservation))
+    return await runner.query_view(lambda pool: pool.reservations.preview(request, reservation))
 
 
 @router.put("/{reservation_id}")

@@ -51,7 +51,6 @@ class Reservations(Subject):
         row = view.reservations.get(number)
         return None if row is None else reservation_view(view, row)
 
-    @locked
     def preview(self, request: ReservationRequest, number: int = 0) -> ReservationView:
         """Return what would be reserved, and how much of it is certain; nothing is written.
 
@@ -234,7 +233,7 @@ def reservation_view(view: PoolView, row: ReservationRow) -> ReservationView:
         ends_at=occurrence.ends_at if occurrence else None,
         reserved_from=occurrence.starts_at - lead_s if occurrence else None,
         reserved_until=reserved_until(row, occurrence) if occurrence else None,
-        drawn=drawn_count,
+        in_use=drawn_count,
         certain=expected.certain,
         all_from=expected.all_from,
         outlook=expected.message,

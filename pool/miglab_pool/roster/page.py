@@ -21,7 +21,7 @@ from miglab_pool.http.access.dependencies import RUNNER, MayMessage, needs
 from miglab_pool.http.access.principal import Principal, Right
 from miglab_pool.http.errors import REFUSED, DeniedError
 from miglab_pool.http.pages.frame import csv_file, render, utc_text
-from miglab_pool.http.runner import RunnerOf
+from miglab_pool.http.runner_protocol import RunnerOf
 from miglab_pool.leases.transactions import Leases
 from miglab_pool.reclaim.activity import IDLE
 from miglab_pool.reclaim.round import Reclaimer
@@ -110,7 +110,7 @@ async def page(request: Request, principal: Principal) -> str:
 async def _current_courses(request: Request, principal: Principal) -> set[str]:
     """Return the courses in which the principal holds a slice or waits, on their roster or not."""
     runner: ClassRunner = request.app.state.runner
-    leases = await runner.look(lambda pool: pool.leases.brief_views())
+    leases = await runner.query_view(lambda pool: pool.leases.brief_views())
     snapshot = await runner.snapshot()
     courses = {lease.course for lease in leases if lease.user == principal.name}
     return courses | {lease.course for lease in snapshot.waiting if lease.user == principal.name}
@@ -201,7 +201,7 @@ async def _read_roster(request: Request, principal: Principal, course: str) -> R
     snapshot = await runner.snapshot()
     offered = {offer.lease for offer in snapshot.offered}
 
-    live_leases, shared = await runner.look(
+    live_leases, shared = await runner.query_view(
         lambda pool: (pool.leases.brief_views(), pool.roster.progress_of(course))
     )
     leases = {r.user: r for r in live_leases if r.course == course and r.id not in offered}

@@ -230,13 +230,13 @@ def _check_reservations(
         Refused: ``breaks-reservation``, naming the reservations.
     """
     view = store.view(tx.at)
-    facts = view.facts[after.gpu if isinstance(after, SliceRow) else after.uuid]
+    gpu = view.unpaused_gpus[after.gpu if isinstance(after, SliceRow) else after.uuid]
     if isinstance(after, SliceRow):
-        rows = tuple(after if row.id == after.id else row for row in facts.slices)
-        facts = replace(facts, slices=rows)
+        rows = tuple(after if row.id == after.id else row for row in gpu.slices)
+        gpu = replace(gpu, slices=rows)
     else:
-        facts = replace(facts, row=after)
-    broken = feasible.broken_promises(view, {**view.gpus, facts.row.uuid: facts.now(view.at)})
+        gpu = replace(gpu, row=after)
+    broken = feasible.broken_promises(view, {**view.gpus, gpu.uuid: gpu.now(view.at)})
     if broken and not anyway:
         breaks = " ".join(promise.message for promise in broken)
         remedy = "Say why it is to be done anyway, or wait."

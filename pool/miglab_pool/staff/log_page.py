@@ -29,7 +29,7 @@ from miglab_pool.http.pages.frame import (
     time_left,
     utc_text,
 )
-from miglab_pool.http.runner import RunnerOf
+from miglab_pool.http.runner_protocol import RunnerOf
 from miglab_pool.ledger.ledger import LARGEST_ID
 from miglab_pool.staff import routes as message_routes
 from miglab_pool.staff.log import LIMIT_MAX, AuditQuery, verb_phrase
@@ -166,7 +166,7 @@ async def audit(
         is_all=everything,
         limit=limit,
     )
-    entries = await runner.read(lambda pool: pool.staff.audit(query))
+    entries = await runner.query_ledger(lambda pool: pool.staff.audit(query))
     if format == "json":
         return entries
     return csv_file("audit.csv", as_csv(entries))
@@ -203,7 +203,7 @@ async def page(request: Request, principal: Principal) -> str:
     query = build_query(
         filters, audited_courses(principal, filters.get("course")), zone, ROWS_SHOWN + 1
     )
-    entries = await runner.read(lambda pool: pool.staff.audit(query))
+    entries = await runner.query_ledger(lambda pool: pool.staff.audit(query))
     names = {gpu.uuid: f"GPU {gpu.index}" for gpu in (await runner.snapshot()).gpus}
     courses = principal.courses(Right.AUDIT)
     return render(

@@ -38,7 +38,7 @@ from miglab_pool.http.access.principal import (
     visible_slice,
 )
 from miglab_pool.http.errors import REFUSED, DeniedError
-from miglab_pool.http.runner import RunnerOf
+from miglab_pool.http.runner_protocol import RunnerOf
 from miglab_pool.leases.rights import LeasesPool, decide_on_ticket, lease_for
 from miglab_pool.staff.actions import Staff
 

@@ -125,7 +125,7 @@ def _integral(begin_s: float, end_s: float, half_life_s: float) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class UsageTotals:
+class LeaseUses:
     """What leases have used lately, as of a moment of the ledger.
 
     Attributes:
@@ -143,12 +143,12 @@ class UsageTotals:
     live: tuple[LeaseUse, ...] = ()
 
     @property
-    def uses(self) -> list[LeaseUse]:
+    def all(self) -> list[LeaseUse]:
         """Every lease use that counts, live ones last."""
         return [*self.over, *self.live]
 
-    def with_ended(self, ended: Iterable[LeaseUse]) -> "UsageTotals":
-        """Return the totals with more leases that are over."""
+    def with_ended(self, ended: Iterable[LeaseUse]) -> "LeaseUses":
+        """Return the uses with those of more leases that are over."""
         over = tuple(ended)
         sums = defaultdict(float, self.sums)
         for use in over:

@@ -94,7 +94,7 @@ class People(Subject):
         self._names[user_id] = name
         if before is None:
             return
-        self.store.uses.invalidate()
+        self.store.lease_use_reader.invalidate()
         for rename in self.on_rename:
             rename(before, name)
 

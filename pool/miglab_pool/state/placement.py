@@ -22,7 +22,7 @@ from miglab_pool.gpu.geometry import Geometry, Placement, Profile, ProfilePlacem
 
 Layout = tuple[ProfilePlacement, ...]
 WITHIN_SECONDS = -inf  # when a slice that is being destroyed, or created for no lease, is free
-ReservedPlaces = Mapping[str, Sequence[ProfilePlacement]]
+PlacementsByGpu = Mapping[str, Sequence[ProfilePlacement]]
 """Placements that not everybody may use, by GPU."""
 
 
@@ -219,7 +219,7 @@ def without_places(gpu: GpuOccupancy, reserved: Sequence[ProfilePlacement]) -> G
     )
 
 
-def without_reserved(gpus: Iterable[GpuOccupancy], reserved: ReservedPlaces) -> list[GpuOccupancy]:
+def without_reserved(gpus: Iterable[GpuOccupancy], reserved: PlacementsByGpu) -> list[GpuOccupancy]:
     """Return the GPUs as seen by those who may not use the reserved placements."""
     return [without_places(gpu, reserved.get(gpu.gpu, ())) for gpu in gpus]
 
@@ -237,7 +237,7 @@ class Slot(NamedTuple):
     placed_slice: ProfilePlacement
 
 
-def places_by_gpu(slots: Iterable[Slot]) -> ReservedPlaces:
+def places_by_gpu(slots: Iterable[Slot]) -> PlacementsByGpu:
     """Group the slots' placements by GPU."""
     places: defaultdict[str, list[ProfilePlacement]] = defaultdict(list)
     for slot in slots:

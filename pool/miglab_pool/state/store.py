@@ -30,10 +30,10 @@ from miglab_pool.state.fair_share import (
     FORGOTTEN_AFTER,
     WEEK_S,
     LeaseUse,
-    UsageTotals,
+    LeaseUses,
     shifted_to_end_by,
 )
-from miglab_pool.state.proof import UNDER_PROOF
+from miglab_pool.state.proof_record import UNDER_PROOF
 from miglab_pool.state.reservation_times import ReservationTimes
 from miglab_pool.state.view import GpuSnapshot, PoolView, placement_on, profile_on
 from miglab_pool.state.wait_estimates import WaitEstimates
@@ -44,8 +44,8 @@ NEVER = float("-inf")
 SECOND_S = 1.0
 
 
-class Uses:
-    """The leases of the last weeks, live and over, and the sums of those that are over.
+class LeaseUseReader:
+    """Keeps account of what leases used in the last weeks, for fair share and quotas.
 
     Args:
         ledger: read once; then its state tells which leases began and ended.
@@ -56,33 +56,33 @@ class Uses:
         self._ledger = ledger
         self._half_life_s = half_life_s
         self._horizon_s = max(WEEK_S, FORGOTTEN_AFTER * half_life_s)
-        self._followed: State | None = None  # another one: what was put since may be undone
-        self._totals = UsageTotals(half_life_s, 0.0, {})
+        self._counted_state: State | None = None  # a new one replaces it when a write is undone
+        self._uses = LeaseUses(half_life_s, 0.0, {})
         self._rows: tuple[LeaseRow, ...] = ()
 
-    def totals(self, now: float) -> UsageTotals:
+    def uses_at(self, now: float) -> LeaseUses:
         """Return what leases have used lately; the same object until their rows change."""
-        state, totals = self._ledger.state, self._totals
-        age_s = now - totals.summed_at
-        if state is not self._followed or not -CLOCK_S <= age_s <= self._horizon_s / 2:
-            self._followed = state
-            read = read_ended_uses(self._ledger, since=now - self._horizon_s)
-            over = [shifted_to_end_by(use, now) for use in read]
-            totals = UsageTotals(self._half_life_s, now, {}).with_ended(over)
+        state, uses = self._ledger.state, self._uses
+        age_s = now - uses.summed_at
+        if state is not self._counted_state or not -CLOCK_S <= age_s <= self._horizon_s / 2:
+            self._counted_state = state
+            ended_uses = read_ended_uses(self._ledger, since=now - self._horizon_s)
+            over = [shifted_to_end_by(use, now) for use in ended_uses]
+            uses = LeaseUses(self._half_life_s, now, {}).with_ended(over)
         else:
             ended = [row for row in state.ended.values() if row.attached_at is not None]
-            totals = totals.with_ended(map(self._use_of, ended)) if ended else totals
+            uses = uses.with_ended(map(self._use_of, ended)) if ended else uses
         state.ended.clear()
         rows = tuple(state.leases.values())
-        if totals is not self._totals or rows != self._rows:
-            cached = {use.lease: use for use in self._totals.live}
+        if uses is not self._uses or rows != self._rows:
+            cached = {use.lease: use for use in self._uses.live}
             live = tuple(self._cached_use(cached, row) for row in rows)
-            self._totals, self._rows = replace(totals, live=live), rows
-        return self._totals
+            self._uses, self._rows = replace(uses, live=live), rows
+        return self._uses
 
     def invalidate(self) -> None:
         """Sum ended leases anew on the next call, as the sums are by name and a name changed."""
-        self._followed = None
+        self._counted_state = None
 
     def _cached_use(self, cached: Mapping[int, LeaseUse], lease: LeaseRow) -> LeaseUse:
         use = cached.get(lease.id)
@@ -220,10 +220,10 @@ class Store:
         self.version = 1
         self.started_at = now()
         self.infos: dict[str, GpuInfo] = {}
-        self.usage: dict[int, Usage] = {}
+        self.slice_usage: dict[int, Usage] = {}
         self.samples = 0  # how often usage was read: who sees it stand still knows that it is old
         self.gpu_usage: dict[str, Usage] = {}
-        self.uses = Uses(ledger, settings.pool.fair_half_life_s)
+        self.lease_use_reader = LeaseUseReader(ledger, settings.pool.fair_half_life_s)
         self.estimates = WaitEstimates()
         self.suspects: set[int] = set()  # leases whose holders may well be gone: ask at once
         self.abandoned: frozenset[int] = frozenset()  # releasing, and their servers not the hub's
@@ -238,7 +238,7 @@ class Store:
         self.creation_backoff = Backoff(*pauses_s)  # of what nobody asked
         self.grant_backoff = Backoff(*pauses_s)  # see pause_grants
         self.placement_backoffs = defaultdict[str, Backoff](lambda: Backoff(*pauses_s))
-        self._facts: dict[str, GpuSnapshot] = {}
+        self._snapshots: dict[str, GpuSnapshot] = {}
         self._tables: dict[str, Mapping[int, Any]] = {}
         self._reservations = ReservationTimes(ledger.state.reservations)
         self._stale: set[str] = set(ledger.state.gpus)
@@ -339,8 +339,8 @@ class Store:
             simulated=self.simulated,
             started_at=self.started_at,
             paused=state.paused or self.disk_full,
-            facts=self._facts,
-            usage=self.uses.totals(at),
+            unpaused_gpus=self._snapshots,
+            lease_uses=self.lease_use_reader.uses_at(at),
             estimates=self.estimates,
             wasted=dict(state.wasted),
             reservations=self._reservations,
@@ -352,23 +352,25 @@ class Store:
         stale = self._stale | self.state.touched
         self._stale = set()
         self.state.touched.clear()
-        if stale or self._facts.keys() != self.state.gpus.keys():
-            facts = self._facts
-            self._facts = {
-                gpu: self._snapshot_of(gpu) if gpu in stale or gpu not in facts else facts[gpu]
+        if stale or self._snapshots.keys() != self.state.gpus.keys():
+            snapshots = self._snapshots
+            outdated = stale | (self.state.gpus.keys() - snapshots.keys())
+            self._snapshots = {
+                gpu: self._snapshot_of(gpu) if gpu in outdated else snapshots[gpu]
                 for gpu in self.state.gpus
             }
 
     def _snapshot_of(self, gpu: str) -> GpuSnapshot:
         state, slices = self.state, tuple(self.state.on_gpu[gpu].values())
         leases = (state.leases.get(row.lease or 0) for row in slices)
+        readings = ((row.id, self.slice_usage.get(row.id)) for row in slices)
         snapshot = GpuSnapshot(
             row=state.gpus[gpu],
             info=self.infos.get(gpu),
             slices=slices,
             leases={lease.id: lease for lease in leases if lease is not None},
-            usage={row.id: self.usage[row.id] for row in slices if row.id in self.usage},
-            whole_usage=self.gpu_usage.get(gpu),
+            slice_usage={n: reading for n, reading in readings if reading is not None},
+            gpu_usage=self.gpu_usage.get(gpu),
             rests_until=self.grant_backoff.until(gpu) or NEVER,
             unprepared_until=self.creation_backoff.until(gpu) or NEVER,
             closed_until=dict(self.placement_backoffs[gpu].pauses),

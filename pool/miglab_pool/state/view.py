@@ -32,7 +32,7 @@ from miglab_pool.ledger.rows import (
     TicketRow,
 )
 from miglab_pool.settings import PoolSettings
-from miglab_pool.state.fair_share import UsageTotals
+from miglab_pool.state.fair_share import LeaseUses
 from miglab_pool.state.partition import (
     Change,
     LayoutRole,
@@ -93,8 +93,8 @@ class GpuSnapshot:
         info: what it said of itself; None if it never answered.
         slices: those that are not gone.
         leases: the live leases on it, by number.
-        usage: what was read of its slices last, by slice.
-        whole_usage: what was read last of the GPU itself.
+        slice_usage: what was read last of each of its slices, by number.
+        gpu_usage: what was read last of the GPU itself.
         rests_until: nothing is granted on it before then, as what was granted could not be made.
         unprepared_until: nothing is made for nobody before then, for the same reason.
         closed_until: the placements at which NVML found no room although none is known to lie
@@ -109,8 +109,8 @@ class GpuSnapshot:
     info: GpuInfo | None
     slices: tuple[SliceRow, ...]
     leases: Mapping[int, LeaseRow]
-    usage: Mapping[int, Usage]
-    whole_usage: Usage | None
+    slice_usage: Mapping[int, Usage]
+    gpu_usage: Usage | None
     rests_until: float
     unprepared_until: float
     closed_until: Mapping[object, float]
@@ -237,7 +237,7 @@ class GpuSnapshot:
         """Whether it could be leased whole now, by what was read last."""
         if not self.is_open or not self.is_whole or self.slices:
             return False
-        usage = self.whole_usage
+        usage = self.gpu_usage
         return usage is not None and usage.processes == ()
 
     @property
@@ -329,10 +329,10 @@ class PoolView:
         simulated: whether the GPUs are.
         started_at: when this pool service began, or every grace anew: no grace is older.
         paused: why nothing is granted; empty: it is granted.
-        facts: the GPUs, by UUID, as they are when they do not rest.
+        unpaused_gpus: the GPUs, by UUID, as they are but for pauses after failures; see `gpus`.
         slices: the slices that are not gone; tickets, leases, reservations and messages alike are
             those that live.
-        usage: what was used lately.
+        lease_uses: what leases have used lately.
         estimates: of the waits, to be shown; no grant depends on them.
         wasted: by user, when slices last went to waste that were made free for them.
     """
@@ -344,13 +344,13 @@ class PoolView:
     simulated: bool
     started_at: float
     paused: str
-    facts: Mapping[str, GpuSnapshot]
+    unpaused_gpus: Mapping[str, GpuSnapshot]
     slices: Mapping[int, SliceRow]
     tickets: Mapping[int, TicketRow]
     leases: Mapping[int, LeaseRow]
     reservations: ReservationTimes
     messages: Mapping[int, MessageRow]
-    usage: UsageTotals
+    lease_uses: LeaseUses
     estimates: WaitEstimates
     wasted: Mapping[str, tuple[float, ...]]
 
@@ -359,7 +359,7 @@ class PoolView:
     @cached_property
     def gpus(self) -> dict[str, GpuSnapshot]:
         """Every GPU now, by UUID."""
-        return {uuid: gpu.now(self.at) for uuid, gpu in self.facts.items()}
+        return {uuid: gpu.now(self.at) for uuid, gpu in self.unpaused_gpus.items()}
 
     @cached_property
     def occupancies(self) -> list[GpuOccupancy]:
@@ -369,17 +369,17 @@ class PoolView:
     @cached_property
     def geometries(self) -> list[Geometry]:
         """How the GPUs that ever answered can be cut, each way once."""
-        geometries = (gpu.hardware for gpu in self.facts.values() if gpu.hardware is not None)
-        return list({id(geometry): geometry for geometry in geometries}.values())
+        geometries = (gpu.hardware for gpu in self.unpaused_gpus.values())
+        return list({id(geometry): geometry for geometry in geometries if geometry}.values())
 
     @cached_property
-    def rows(self) -> list[GpuRow]:
+    def gpu_rows(self) -> list[GpuRow]:
         """The rows of all GPUs."""
-        return [gpu.row for gpu in self.facts.values()]
+        return [gpu.row for gpu in self.unpaused_gpus.values()]
 
     def placement_of(self, row: SliceRow) -> ProfilePlacement:
         """A slice as placement sees it."""
-        return self.facts[row.gpu].placement_of(row)
+        return self.unpaused_gpus[row.gpu].placement_of(row)
 
     # -- leases and tickets -------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from miglab_pool.http.access.dependencies import RUNNER, needs
 from miglab_pool.http.access.principal import Principal, Right
 from miglab_pool.http.errors import REFUSED, DeniedError
 from miglab_pool.http.pages.frame import csv_file, render, short_duration
-from miglab_pool.http.runner import RunnerOf
+from miglab_pool.http.runner_protocol import RunnerOf
 from miglab_pool.usage.report import (
     DAY,
     BadPeriod,
@@ -128,7 +128,7 @@ async def read_report(
             facts, period
         )
 
-    return await runner.read(work)
+    return await runner.query_ledger(work)
 
 
 @router.get("", responses={200: {"content": {"text/csv": {}}}}, response_model=UsageReport)

@@ -440,7 +440,7 @@ def build_report(
         since=first,
         until=last,
         timezone=period.zone.key,
-        by=group_by,
+        group_by=group_by,
         rows=rows,
         total=total,
     )

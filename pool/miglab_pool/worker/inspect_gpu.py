@@ -379,12 +379,12 @@ def _store_usage(
 ) -> None:
     store = worker.store
     with store.lock:
-        before = [*map(store.usage.get, slices), store.gpu_usage.get(gpu)]
+        before = [*map(store.slice_usage.get, slices), store.gpu_usage.get(gpu)]
         now = [*slices.values(), gpu_usage or store.gpu_usage.get(gpu)]
         if gpu_usage is not None:
             store.gpu_usage[gpu] = gpu_usage
-        read = store.usage | slices
-        store.usage = {number: read[number] for number in read if number in store.state.slices}
+        readings = store.slice_usage | slices
+        store.slice_usage = {n: readings[n] for n in readings if n in store.state.slices}
         store.samples += 1
         if before != now:
             store.publish_change(

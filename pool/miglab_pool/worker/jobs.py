@@ -58,7 +58,7 @@ def kinds_ahead(view: PoolView) -> frozenset[JobKind]:
     kinds = {kind for state, kind in _KIND_BY_STATE.items() if state in slices}
     if any(lease.state == LeaseState.RELEASING for lease in view.leases.values()):
         kinds.add(JobKind.PROBE)
-    if any(gpu.state in SILENT for gpu in view.rows):
+    if any(gpu.state in SILENT for gpu in view.gpu_rows):
         kinds.add(JobKind.INSPECT)
     return frozenset(kinds)
 

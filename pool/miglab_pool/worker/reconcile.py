@@ -11,7 +11,7 @@ from miglab_api.leases import Fence
 from miglab_pool.leases import transactions as leases
 from miglab_pool.ledger.rows import LeaseRow
 from miglab_pool.refused import Refused
-from miglab_pool.worker import inspect_gpu, proof
+from miglab_pool.worker import inspect_gpu, proof_loans
 from miglab_pool.worker.destruction import quarantine_claimed
 from miglab_pool.worker.holders import LabelledContainer
 from miglab_pool.worker.inspect_gpu import Finding
@@ -27,7 +27,7 @@ def reconcile_holders(worker: Worker) -> list[Finding]:
     Every finding, of this and of the other steps, is also in the ledger, as a transition.
     """
     findings = check_engine(worker)
-    findings += proof.take_back_if_over(worker)
+    findings += proof_loans.take_back_if_over(worker)
     findings += remove_stray_containers(worker)
     inspect_gpu.mark_unlisted_gpus(worker)
     return findings

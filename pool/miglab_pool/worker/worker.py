@@ -14,7 +14,7 @@ from miglab_api.leases import LeaseState
 from miglab_pool.gpu.driver import Driver
 from miglab_pool.gpu.watched import Stopwatch, WatchedDriver
 from miglab_pool.ledger.rows import LeaseRow, SliceRow
-from miglab_pool.state.proof import ProofFolder
+from miglab_pool.state.proof_record import ProofFolder
 from miglab_pool.state.store import Backoff, Store
 from miglab_pool.worker.holders import HostHolders
 
@@ -51,7 +51,7 @@ class Worker:
         claimed: the slices that containers use and that are not theirs by this ledger, by UUID:
             nobody else is given them, and they are not destroyed.  None until the containers were
             listed once: before that no GPU is looked at, so nothing is granted, made or destroyed.
-        proof: the lock and the record of `miglab prove`; see proof.py.
+        proof_folder: the lock and the record of `miglab prove`.
         proof_turn: held by whoever looks whether a run is over, or lends GPUs to one; it is taken
             before the store's lock.
         gpu_backoff: when a GPU that failed is looked at again.
@@ -74,7 +74,7 @@ class Worker:
         self.acting: set[str] = set()
         self.probing: set[int] = set()
         self.claimed: dict[str, Claim] | None = None
-        self.proof = ProofFolder(store.ledger.path.parent)
+        self.proof_folder = ProofFolder(store.ledger.path.parent)
         self.proof_turn = threading.Lock()
         settings = store.settings
         self.gpu_backoff = Backoff(settings.tuning.retry_s, settings.tuning.retry_max_s)

@@ -66,7 +66,7 @@ class SlurmRunner:
         self.trouble = "Slurm has not been asked yet."
         self._settings, self._ender = settings, ender
 
-    async def look(self, question: Callable[[SlurmDoor], T]) -> T:
+    async def query_view(self, question: Callable[[SlurmDoor], T]) -> T:
         """Ask, and change nothing."""
         return question(self.door)
 

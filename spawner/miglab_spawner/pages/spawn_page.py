@@ -287,7 +287,7 @@ def _section(offers: CourseOffers, chosen_shape: str | None, all_: Offers) -> Co
         tuple(cards),
         (
             *_guarantee_sentence(offers.guaranteed_s),
-            *map(_quota_sentence, offers.left),
+            *map(_quota_sentence, offers.quotas),
         ),
     )
 
@@ -305,10 +305,10 @@ def _guarantee_sentence(guaranteed_s: float | None) -> tuple[str, ...]:
 def _quota_sentence(quota: QuotaLeft) -> str:
     """Return a sentence on what a quota leaves."""
     owner = "Left for your course" if quota.is_shared else "Left for you"
-    remaining = max(0.0, quota.most - quota.used)
+    remaining = max(0.0, quota.allowed - quota.used)
     if quota.limit == "memory_slices":
-        return f"{owner}: {remaining:g} of {quota.most:g} memory slices at a time."
-    sentence = f"{owner}: {remaining:.1f} of {quota.most:g} slice-hours in seven days"
+        return f"{owner}: {remaining:g} of {quota.allowed:g} memory slices at a time."
+    sentence = f"{owner}: {remaining:.1f} of {quota.allowed:g} slice-hours in seven days"
     if quota.more_in_s is None:
         return sentence + "."
     return f"{sentence}; some are back in {format_minutes(quota.more_in_s)}."

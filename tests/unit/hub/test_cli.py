@@ -34,7 +34,7 @@ USED = {
 }  # fmt: skip
 UNKNOWN = {"wait_p50_s": None, "wait_p95_s": None, "idle_share": None}
 USAGE = {
-    "since": "2026-11-02", "until": "2026-11-08", "timezone": "UTC", "by": "course",
+    "since": "2026-11-02", "until": "2026-11-08", "timezone": "UTC", "group_by": "course",
     "rows": [{"key": f"={HOSTILE}", **USED}, {"key": "vision", **USED, **UNKNOWN}],
     "total": {"key": "", **USED},
 }  # fmt: skip
@@ -177,7 +177,7 @@ PRINTED: list[tuple[str, dict[str, Any], list[str]]] = [
     ("reclaim --explain eve", {"/reclaim": [REASONED | {"is_acted_on": False, "user": HOSTILE}]},
      [DEFUSED, "dry run", "busy unknown n 3 keepalives 0"]),
     ("reservations",
-     {"/reservations": [reservation_view(1, drawn=3, certain=6, course=HOSTILE)]},
+     {"/reservations": [reservation_view(1, in_use=3, certain=6, course=HOSTILE)]},
      ["6 of 7", "3 of 7", DEFUSED]),
     ("reservations", {"/reservations": []}, ["There are no reservations."]),
     (f"{RESERVE} --weekly tue", {},

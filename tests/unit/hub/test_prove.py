@@ -28,7 +28,7 @@ from miglab_hub.settings.lab_toml import Settings
 from miglab_pool.gpu.readings import SliceReading
 from miglab_pool.gpu.simulated.geometry import model_geometry
 from miglab_pool.gpu.simulated.machine import Break, SimulatedMachine
-from miglab_pool.state.proof import ProofRecord
+from miglab_pool.state.proof_record import ProofRecord
 
 DOCS = Path(__file__).parents[3] / "docs"
 NAMES = [line.name for line in LINES]

@@ -45,7 +45,7 @@ def test_a_check_can_come_out_either_way(key):
         if not isinstance(expected, Verdict):
             judgement = check.judge({name: [] for name in check.relation.needs}, tier)
             assert judgement.verdict is Verdict.UNDECIDED
-            assert len(judgement.why) > 10
+            assert len(judgement.reason) > 10
 
 
 CORE_TIERS = (Tier.CPU, Tier.SLICE, Tier.WHOLE_GPU, Tier.SEVERAL_GPUS)
@@ -107,25 +107,26 @@ def test_an_opposite_claim_has_the_opposite_verdict():
     told, opposite = (check.judge(AMP, Tier.CPU, is_denied=denied) for denied in (False, True))
     assert (told.verdict, told.expected) == ("contradicted", "contradicted")
     assert (opposite.verdict, opposite.expected) == ("supported", "supported")
-    assert told.why == opposite.why
+    assert told.reason == opposite.reason
     noise = CHECKS["DP-6"].judge(LITTLE_TO_HIDE, Tier.CPU, is_denied=True)
     assert noise.verdict == "undecided"
 
 
 @pytest.mark.parametrize(
-    ("data", "amiss"),
+    ("data", "mismatch"),
     [
         ({"kept with AMP over fp32": [0.68]}, ""),
         ({"kept with AMP over fp32": [1.0]}, "AMP keeps as much as fp32"),
         ({}, ""),  # a run recorded before this was noted
     ],
 )
-def test_a_premise_that_does_not_hold_is_told_whatever_the_claim_is(data, amiss):
+def test_a_premise_that_does_not_hold_is_told_whatever_the_claim_is(data, mismatch):
     """The verdict stays about the data; what to look at is named."""
     judged = CHECKS["MX-9"].judge(AMP | data, Tier.CPU)
     assert judged.verdict == "contradicted"
-    assert amiss in judged.amiss
-    assert bool(judged.amiss) == bool(amiss) == ("Look at whether autocast" in judged.amiss)
+    assert mismatch in judged.mismatch
+    has_advice = "Look at whether autocast" in judged.mismatch
+    assert bool(judged.mismatch) == bool(mismatch) == has_advice
 
 
 def test_a_missing_series_says_measure_first():
@@ -143,7 +144,7 @@ def test_an_emulated_slice_is_not_asked_about_bandwidth_and_isolation():
         nothing = dict.fromkeys(CHECKS[key].relation.needs, ())
         judged = CHECKS[key].judge(nothing, Tier.SLICE, emulated=True)
         assert judged.expected == UNASKED
-        assert "emulated" in judged.why
+        assert "emulated" in judged.reason
 
 
 def series(times):
@@ -196,7 +197,7 @@ def test_what_series_say_of_a_claim(key, tier, data, expected, cause):
     """A false claim is followed by what is true, with its number."""
     judged = CHECKS[key].judge(data, tier)
     assert expected == (UNASKED if judged.expected == UNASKED else judged.verdict.value)
-    assert cause in judged.why
+    assert cause in judged.reason
 
 
 RECORDED = [key for key in CHECKS if store.is_recorded(key)]
@@ -207,4 +208,4 @@ def test_a_recorded_run_shows_what_its_title_says(key):
     """Judged again, also where it lacks the facts that later runs note."""
     judged = EXPERIMENTS[key].judge(store.recorded(key))
     assert judged is not None
-    assert judged.amiss == "", judged
+    assert judged.mismatch == "", judged

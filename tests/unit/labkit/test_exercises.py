@@ -42,12 +42,12 @@ def names_of(notebook, name, own):
 def test_the_solution_is_right_and_what_the_student_finds_is_not_yet(notebook, verdict):
     """Both are judged in words."""
     solved = names_of(notebook, verdict, key_of(notebook).defined)[verdict]
-    assert solved.right, solved.why
+    assert solved.right, solved.reason
     text = (SOURCES / f"{notebook}.py").read_text(encoding="utf-8")
     found = grade_code.definitions([build_text(text, solutions=False)])
     unwritten = names_of(notebook, verdict, found)[verdict]
     assert not unwritten.right
-    assert unwritten.why
+    assert unwritten.reason
 
 
 TIMER = ("1_your_slice", "timer_verdict", "my_timer")
@@ -225,7 +225,7 @@ def test_a_typical_mistake_is_named(exercise, old, new, said):
     assert old in solved
     found = said_of(exercise, solved.replace(old, new))
     assert not found.right
-    assert said in found.why
+    assert said in found.reason
 
 
 @pytest.mark.parametrize(("exercise", "answer", "said"), WHOLE)
@@ -233,7 +233,7 @@ def test_another_answer_is_told_what_it_is(exercise, answer, said):
     """Nothing of the kind that was asked for, or another way to do it."""
     found = said_of(exercise, f"{exercise[2]} = {answer}")
     assert not found.right
-    assert said in found.why
+    assert said in found.reason
 
 
 @pytest.mark.parametrize(

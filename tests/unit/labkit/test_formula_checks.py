@@ -45,7 +45,7 @@ def test_a_typical_mistake_is_called_by_its_own_name(
     """And by no other's."""
     verdict = formula(mistake)
     assert not verdict.right
-    assert verdict.why == sentence
+    assert verdict.reason == sentence
 
 
 @pytest.mark.parametrize("formula", FORMULAS, ids=lambda f: f.name)
@@ -56,14 +56,14 @@ def test_nonsense_is_answered_with_a_sentence(
     """Whatever a cell returns or raises, nothing else falls over it."""
     verdict = formula(nonsense)
     assert not verdict.right
-    assert verdict.why
+    assert verdict.reason
 
 
 def test_an_unknown_mistake_is_told_with_its_case() -> None:
     """The call, what is right and what was said; of one that is not written, its name."""
     outcome = check_per_sm_ratio(lambda *_: 7.0)
-    assert outcome.why == "per_sm_ratio(200, 100, 20, 10) is 1, you say 7"
-    assert check_choose(lambda *_: None).why == "write choose first"
+    assert outcome.reason == "per_sm_ratio(200, 100, 20, 10) is 1, you say 7"
+    assert check_choose(lambda *_: None).reason == "write choose first"
     outcome = check_busy_share(lambda *_: 0.123)
-    assert outcome.why == "busy_share of operations apart is 0.4, you say 0.123"
-    assert "you say 'huge'" in check_choose(lambda *_: "huge").why
+    assert outcome.reason == "busy_share of operations apart is 0.4, you say 0.123"
+    assert "you say 'huge'" in check_choose(lambda *_: "huge").reason

@@ -136,11 +136,10 @@ class ClassRoom(World):
     def _layouts(self) -> dict[str, tuple[tuple[str, ...], frozenset[int]]]:
         """The layout of each GPU, and the slices there."""
         on_gpu = self.ledger.state.on_gpu
-        facts = self.pool.view.facts.items()
         return {
-            gpu: (gpu_facts.partition, frozenset(on_gpu[gpu]))
-            for gpu, gpu_facts in facts
-            if gpu_facts.partition
+            uuid: (gpu.partition, frozenset(on_gpu[uuid]))
+            for uuid, gpu in self.pool.view.unpaused_gpus.items()
+            if gpu.partition
         }
 
     def _verify_layouts(self, before: dict[str, tuple[tuple[str, ...], frozenset[int]]]) -> None:

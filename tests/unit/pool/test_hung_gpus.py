@@ -120,11 +120,11 @@ def test_a_reading_that_hangs_is_noticed(make_lab: MakeLab) -> None:
     lab.grant("ada")
     (row,) = lab.ledger.state.slices.values()
     lab.pool.sample()
-    assert lab.pool.store.usage[row.id].memory_used_mib is not None
+    assert lab.pool.store.slice_usage[row.id].memory_used_mib is not None
     lab.machine.hang("nvmlDeviceGetMemoryInfo", row.gpu)
     lab.pool.sample()
     assert lab.gpus()[lab.uuids.index(row.gpu)] == "unknown"
-    assert lab.pool.store.usage[row.id].memory_used_mib is None
+    assert lab.pool.store.slice_usage[row.id].memory_used_mib is None
     for uuid in lab.uuids:
         lab.machine.break_gpu("stuck", uuid)
     lab.pool.sample()

@@ -95,7 +95,7 @@ def test_who_runs_nothing(name: str, cause: str) -> None:
     """System accounts by any name, those outside the group, uids, options, and no names at all."""
     with pytest.raises(NoAccountError) as refused:
         account_of(site(), name)
-    assert cause in refused.value.why
+    assert cause in refused.value.cause
     assert refused.value.reason == "account-refused"
 
 

@@ -74,9 +74,9 @@ def form(
 
 NAMELESS = {"sm_count": 0, "memory_mib": 0, "held_up": "Its nodes are down."}
 LEFT = (
-    QuotaLeft(quota="each", limit="memory_slices", most=4, used=1),
-    QuotaLeft(quota="each", limit="slice_hours_week", most=10, used=10, more_in_s=7200),
-    QuotaLeft(quota="all", limit="slice_hours_week", is_shared=True, most=90, used=12.25),
+    QuotaLeft(quota="each", limit="memory_slices", allowed=4, used=1),
+    QuotaLeft(quota="each", limit="slice_hours_week", allowed=10, used=10, more_in_s=7200),
+    QuotaLeft(quota="all", limit="slice_hours_week", is_shared=True, allowed=90, used=12.25),
 )
 OPEN = "yours as long as nobody needs it. You are warned before it ends, and your files stay."
 PAUSED = "The pool is paused: maintenance. Until staff resume, nobody"
@@ -104,7 +104,7 @@ SAID: dict[str, tuple[tuple[CourseOffers, ...], dict[str, Any], list[str]]] = {
         ["It ran out of memory.", PAUSED, "Not available: the pool is paused"],
     ),
     "what the quotas leave; whose": (
-        (ML.model_copy(update={"left": LEFT}),), {},
+        (ML.model_copy(update={"quotas": LEFT}),), {},
         ["Left for you: 3 of 4 memory slices at a time.",
          "Left for you: 0.0 of 10 slice-hours in seven days; some are back in about 2 hours.",
          "Left for your course: 77.8 of 90 slice-hours in seven days."],

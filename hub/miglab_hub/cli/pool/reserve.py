@@ -65,7 +65,7 @@ def reservations(pool: PoolApi) -> CommandOutput:
     for reservation in map(ReservationView.model_validate, answer):
         counts = (
             f"{reservation.certain} of {reservation.count}",
-            f"{reservation.drawn} of {reservation.count}",
+            f"{reservation.in_use} of {reservation.count}",
         )
         row = (
             str(reservation.id),

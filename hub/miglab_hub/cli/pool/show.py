@@ -313,7 +313,7 @@ def _usage_report(answer: dict[str, Any]) -> RenderableType:
     if not report.rows:
         return f"Nothing was used from {period}."
     usage_table = table(
-        report.by.value, "slice-hours", "idle", "leases", "median wait", "p95 wait",
+        report.group_by.value, "slice-hours", "idle", "leases", "median wait", "p95 wait",
         "reclaimed", "refused",
     )  # fmt: skip
     for row in (*report.rows, report.total.model_copy(update={"key": "all"})):

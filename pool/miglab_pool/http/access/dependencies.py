@@ -17,7 +17,7 @@ from miglab_api.tickets import TicketView
 from miglab_pool.http.access.auth import SignIn
 from miglab_pool.http.access.principal import Principal, Right, forbidden
 from miglab_pool.http.errors import DeniedError
-from miglab_pool.http.runner import RunnerOf
+from miglab_pool.http.runner_protocol import RunnerOf
 
 LeaseOrTicket = TypeVar("LeaseOrTicket", LeaseView, TicketView)
 

@@ -20,7 +20,14 @@ from miglab_api.gpus import GpuLayout, LayoutDrain, PlacedSlice
 from miglab_pool.gpu.geometry import Geometry, Profile
 from miglab_pool.gpu.simulated.geometry import model_geometry
 from miglab_pool.gpu.simulated.rules import models
-from miglab_pool.layouts.file import LayoutDraft, LayoutError, PartitionableGpu, dump, read, resolve
+from miglab_pool.layouts.file import (
+    LayoutDraft,
+    LayoutError,
+    PartitionableGpu,
+    dump,
+    parse_layout,
+    resolve,
+)
 from miglab_pool.layouts.page import GpuChange, changes, examples
 
 from .conftest import LAB, actions_taken, as_, visiting
@@ -290,7 +297,7 @@ mig-configs:
 def partitions(
     text: str, name: str = "", gpus: list[PartitionableGpu] = GPUS
 ) -> dict[str, tuple[str, ...]]:
-    return resolve(read(text, "practical.yaml", name), gpus)
+    return resolve(parse_layout(text, "practical.yaml", name), gpus)
 
 
 def test_read() -> None:
@@ -301,7 +308,7 @@ def test_read() -> None:
     }  # fmt: skip
     assert partitions(WHOLE, "all-enabled") == dict.fromkeys(("GPU-0", "GPU-1", "GPU-2"), ())
     text = "version: v1\nmig-configs: {a: [{devices: [1], mig-enabled: true, mig-devices: {}}]}"
-    assert (read(text, "a.yaml").name, partitions(text)) == ("a", {"GPU-1": ()})
+    assert (parse_layout(text, "a.yaml").name, partitions(text)) == ("a", {"GPU-1": ()})
 
 
 @pytest.mark.parametrize("model", models())
@@ -388,9 +395,9 @@ def outcome(text: str, name: str, groups: list[dict[str, Any]]) -> str:
     """Which kind of answer a configuration gets; the answer is checked against the plain file."""
     if not all(group["mig-enabled"] for group in groups):
         with pytest.raises(LayoutError, match="the lab changes no MIG mode"):
-            read(text, "config.yaml", name)
+            parse_layout(text, "config.yaml", name)
         return "refused: MIG off"
-    draft = read(text, "config.yaml", name)
+    draft = parse_layout(text, "config.yaml", name)
     kinds = {_on(gpu, draft, groups) for gpu in one_of_each_model()}
     return "loads" if "loads" in kinds else f"refused: {', '.join(sorted(kinds))}"
 

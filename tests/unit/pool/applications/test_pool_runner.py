@@ -1,6 +1,7 @@
 """The process around the pool: timers, acts, errors."""
 
 import asyncio
+import datetime as dt
 import threading
 from collections.abc import AsyncIterator, Callable, Collection
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 from tests.polling import until
 from tests.unit.pool.conftest import World
 
+from miglab_api.reservations import ReservationRequest
 from miglab_pool.applications import pool_runner
 from miglab_pool.applications.metrics import Metrics
 from miglab_pool.applications.pool_runner import PoolRunner, Times
@@ -16,6 +18,15 @@ from miglab_pool.pool import Pool
 from miglab_pool.worker.jobs import Job, JobKind
 
 Start = Callable[..., Any]
+CLASS = ReservationRequest(
+    course="everyone",
+    shape="1g.5gb",
+    count=1,
+    date=dt.date(2026, 6, 3),
+    from_time="10:00",
+    to_time="12:00",
+    tz="UTC",
+)
 
 
 @pytest.fixture
@@ -73,6 +84,26 @@ async def test_a_name_from_an_old_answer_is_taken_from_nobody(pool: Pool, start:
     assert await runner.name_of("2t2", "ada") == "ada (2t2)"
     assert await runner.name_of("1t1", "lovelace") == "ada" == pool.people.name_of("1t1")
     assert await runner.name_of("3t3", "bo") == "bo" == pool.people.name_of("3t3")
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        lambda pool: pool.tickets.alternatives(1),
+        lambda pool: pool.reservations.preview(CLASS),
+        lambda pool: pool.offers(["everyone"], None),
+        lambda pool: pool.leases.live(),
+        lambda pool: pool.layouts.all(),
+    ],
+    ids=["alternatives", "preview", "offers", "leases", "layouts"],
+)
+async def test_a_query_of_the_view_waits_for_no_decision(
+    pool: Pool, start: Start, question: Callable[[Pool], object]
+) -> None:
+    """It is answered while a decision holds the pool's lock, so none ever waits for it either."""
+    runner = await start()
+    with pool.store.lock:
+        assert await asyncio.wait_for(runner.query_view(question), 20) is not None
 
 
 async def test_where_the_rows_ask_for_no_job_no_decision_is_disturbed(

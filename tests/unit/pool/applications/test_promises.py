@@ -308,7 +308,7 @@ def test_who_held_before_is_guaranteed_to_its_end(lab: PromisedLab) -> None:
     lab.go_to(NINE)
     lease_now = lab.world.pool.leases.find(lease.id)
     assert lease_now.guaranteed_until == NINE + 2 * HOUR_S
-    assert lab.all()[1]["drawn"] == 1
+    assert lab.all()[1]["in_use"] == 1
 
 
 def test_a_class_takes_no_slot_from_its_own_members(lab: PromisedLab) -> None:

@@ -66,7 +66,7 @@ class MorningLab(PromisedLab):
                 if slice_view.state is SliceState.FREE}  # fmt: skip
         slots = [slot for slot in snapshot.reserved_slots if slot.reservation == number]
         free_slots = sum((slot.gpu, slot.start) in free for slot in slots)
-        return int(self.all()[number]["drawn"]) + free_slots
+        return int(self.all()[number]["in_use"]) + free_slots
 
 
 @pytest.fixture

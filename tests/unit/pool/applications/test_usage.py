@@ -74,7 +74,8 @@ async def test_a_report(client: httpx.AsyncClient) -> None:
     As a file to keep in UTF-8 that spreadsheets recognise; what is unknown is empty.
     """
     usage = (await client.get(f"/api/usage?{QUERY}", headers=as_("admin-token"))).json()
-    assert (usage["since"], usage["until"], usage["by"]) == ("2026-11-02", "2026-11-08", "course")
+    report = (usage["since"], usage["until"], usage["group_by"])
+    assert report == ("2026-11-02", "2026-11-08", "course")
     assert [(row["key"], round(row["slice_hours"], 2)) for row in usage["rows"]] == [
         ("vision", 2.0),
         ("ml", 1.0),

@@ -11,7 +11,7 @@ from miglab_pool.gpu import readings
 from miglab_pool.gpu.driver import Driver
 from miglab_pool.gpu.geometry import Placement, ProfilePlacement
 from miglab_pool.gpu.health import NEEDS, _is_share, judge, read_needs
-from miglab_pool.gpu.nvml import call, read
+from miglab_pool.gpu.nvml import call, read_if_supported
 from miglab_pool.gpu.readings import SliceGone, SliceReading, Usage, Xid
 from miglab_pool.gpu.simulated.machine import error_code
 from miglab_pool.gpu.watched import open_gpus
@@ -55,9 +55,9 @@ def test_each_nvml_error_has_a_type_and_advice(name: str, kind: type, advice: st
 
 def test_reading_that_is_not_supported_is_none() -> None:
     """Unknown is None; any other failure is an error."""
-    assert read("read", _raiser(error_code("NOT_SUPPORTED"))) is None
+    assert read_if_supported("read", _raiser(error_code("NOT_SUPPORTED"))) is None
     with pytest.raises(readings.GpuLost):
-        read("read", _raiser(error_code("GPU_IS_LOST")))
+        read_if_supported("read", _raiser(error_code("GPU_IS_LOST")))
 
 
 def test_failed_compute_instance_leaves_nothing_behind(a100: Machine) -> None:

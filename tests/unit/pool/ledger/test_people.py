@@ -40,7 +40,7 @@ def test_a_rename_takes_everything_along(world: World) -> None:
     assert len(world.pool.staff.messages_for("lovelace", "", ())) == 1
     causes = {entry.by for entry in world.pool.staff.audit(AuditQuery())}
     assert "person:lovelace" in causes and "person:ada" not in causes
-    assert {use.user for use in world.pool.view.usage.uses} == {"lovelace", "adaline"}
+    assert {use.user for use in world.pool.view.lease_uses.all} == {"lovelace", "adaline"}
     assert world.pool.check_invariants() == []
 
 

@@ -29,12 +29,12 @@ from miglab_pool.state.fair_share import (
     HOUR_S,
     FairShareUsage,
     LeaseUse,
-    UsageTotals,
+    LeaseUses,
     decayed_slice_hours,
     shifted_to_end_by,
 )
 from miglab_pool.state.placement import GpuOccupancy
-from miglab_pool.state.store import Uses
+from miglab_pool.state.store import LeaseUseReader
 
 A100 = model_geometry("A100-40GB")
 
@@ -266,8 +266,8 @@ def test_use_from_a_clock_that_was_ahead_never_grows(ahead_s: float) -> None:
     )
     assert shifted_to_end_by(use(1, now - HOUR_S, now - 1), now) == use(1, now - HOUR_S, now - 1)
     assert decayed_slice_hours(use(1, now + ahead_s, None), now, HALF_LIFE_S) == 0.0
-    totals = UsageTotals(HALF_LIFE_S, now + ahead_s, {("", "ada"): 2.0})
-    assert totals.fair_share(now, {}, 0.0).users == {"ada": 2.0}
+    uses = LeaseUses(HALF_LIFE_S, now + ahead_s, {("", "ada"): 2.0})
+    assert uses.fair_share(now, {}, 0.0).users == {"ada": 2.0}
 
 
 def test_decay_is_the_integral() -> None:
@@ -285,15 +285,15 @@ def test_sums_agree_with_the_ledger(world: World) -> None:
     """What is kept up lease by lease is what a fresh reading of the ledger gives."""
     for user, shape in (("ada", "3g.20gb"), ("bob", "1g.5gb"), ("ada", "2x1g.5gb")):
         lease = world.run(user, shape)
-        world.pool.view.usage.fair_share(world.at, {}, 1.0)
+        world.pool.view.lease_uses.fair_share(world.at, {}, 1.0)
         world.pass_time(3 * HOUR_S)
         world.end(lease)
     world.run("cy", "1g.5gb")
-    assert world.pool.view.usage.fair_share(world.at, {}, 1.0).users["cy"] == 1.0, "at once"
+    assert world.pool.view.lease_uses.fair_share(world.at, {}, 1.0).users["cy"] == 1.0, "at once"
     world.pass_time(2 * HOUR_S)
-    read = Uses(world.ledger, SETTINGS.pool.fair_half_life_s).totals(world.at)
+    read_anew = LeaseUseReader(world.ledger, SETTINGS.pool.fair_half_life_s).uses_at(world.at)
     incremental, fresh = (
-        uses.fair_share(world.at, {}, 1.0) for uses in (world.pool.view.usage, read)
+        uses.fair_share(world.at, {}, 1.0) for uses in (world.pool.view.lease_uses, read_anew)
     )
     assert incremental.users == pytest.approx(fresh.users)
     assert incremental.courses == pytest.approx(fresh.courses)
@@ -308,27 +308,27 @@ def test_an_end_after_one_rolled_back_counts(world: World, monkeypatch: pytest.M
     It is counted from memory: whoever decides next would wait for the ledger.
     """
     row = world.ledger.state.leases[world.run("ada").id]
-    uses = world.pool.store.uses
+    reader = world.pool.store.lease_use_reader
     for ended_at in (world.at, world.at + HOUR_S):
         with pytest.raises(Crash), world.ledger.write(world.at, durable=False) as tx:
             tx.put(replace(row, state=LeaseState.RELEASED, ended_at=ended_at))
             with monkeypatch.context() as patch:
                 patch.setattr(world.ledger, "rows", None)
-                assert [u.ended_at for u in uses.totals(ended_at).uses] == [ended_at]
+                assert [u.ended_at for u in reader.uses_at(ended_at).all] == [ended_at]
             raise Crash
-    assert [u.ended_at for u in uses.totals(world.at).uses] == [None]
+    assert [u.ended_at for u in reader.uses_at(world.at).all] == [None]
 
 
 def test_an_end_that_memory_does_not_have_is_read(world: World) -> None:
     """After a failed transaction memory is read anew: the file tells how a lease ended."""
     lease = world.run("ada")
-    uses = Uses(world.ledger, HALF_LIFE_S)
-    assert [u.ended_at for u in uses.totals(world.at).uses] == [None]
+    reader = LeaseUseReader(world.ledger, HALF_LIFE_S)
+    assert [u.ended_at for u in reader.uses_at(world.at).all] == [None]
     world.end(lease)
     with pytest.raises(Crash), world.ledger.write(world.at, durable=False) as tx:
         tx.put(replace(next(iter(world.ledger.state.gpus.values())), reason="tried"))
         raise Crash
-    assert [u.ended_at for u in uses.totals(world.at).uses] == [world.at]
+    assert [u.ended_at for u in reader.uses_at(world.at).all] == [world.at]
 
 
 COURSES = {"everyone": SETTINGS.courses["everyone"], "b": Course(title="B", shapes=("1g.5gb",))}

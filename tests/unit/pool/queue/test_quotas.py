@@ -176,12 +176,12 @@ def test_the_offers_say_what_is_left(make_world: MakeWorld) -> None:
     lease = world.run("ada", "2x1g.5gb")
     world.pass_time(HOUR_S)
     (course,) = world.pool.offers(["everyone"], "ada").courses
-    assert {allowance.limit: (allowance.used, allowance.most) for allowance in course.left} == {
+    assert {quota.limit: (quota.used, quota.allowed) for quota in course.quotas} == {
         "memory_slices": (2, 4),
         "slice_hours_week": (2, 2),
     }
     assert course.guaranteed_s == 3600
-    (week,) = (allowance for allowance in course.left if allowance.limit == "slice_hours_week")
+    (week,) = (quota for quota in course.quotas if quota.limit == "slice_hours_week")
     assert week.more_in_s == pytest.approx(6 * DAY_S + 23 * HOUR_S + 300, abs=2)
-    assert world.pool.offers(["everyone"]).courses[0].left == ()
+    assert world.pool.offers(["everyone"]).courses[0].quotas == ()
     assert lease.guaranteed_until is not None

@@ -202,8 +202,13 @@ async def test_a_server_the_hub_does_not_have_is_abandoned(hub_state: dict[str, 
 
 @pytest.mark.parametrize(
     "answer",
-    [httpx.Response(502), httpx.Response(404, text="no such page"), httpx.Response(403)],
-    ids=["ill", "a proxy's 404", "forbidden"],
+    [
+        httpx.Response(502),
+        httpx.Response(404, text="no such page"),
+        httpx.Response(404, json={"message": "no route matched"}),
+        httpx.Response(403),
+    ],
+    ids=["ill", "a proxy's 404", "a proxy's 404 in JSON", "forbidden"],
 )
 async def test_what_is_no_answer_of_the_hub_abandons_nothing(answer: httpx.Response) -> None:
     """Unknown never leads to an end; it begins the wait anew."""

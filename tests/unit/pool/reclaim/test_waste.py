@@ -15,7 +15,7 @@ from tests.unit.pool.conftest import Keep
 from miglab_api.leases import LeaseState
 from miglab_api.tickets import TicketState, TicketView
 from miglab_pool.ledger.rows import MOST_WASTED
-from miglab_pool.queue.waste import WHY
+from miglab_pool.queue.wasteful_students import WHY
 
 from .test_round import LIMITS, POOL, ReclaimWorld
 

@@ -90,7 +90,7 @@ def test_made(lab: World) -> None:
         TUESDAY - LEAD_S,
         TUESDAY + 900,
     )
-    assert (reservation.state, reservation.drawn, reservation.made_by, reservation.message) == (
+    assert (reservation.state, reservation.in_use, reservation.made_by, reservation.message) == (
         "planned",
         0,
         "ina",
@@ -331,7 +331,7 @@ def test_a_lease_that_runs_already_counts(lab: World) -> None:
     reserve(lab)
     early = lab.run("d1", course="deep")
     go_to(lab, 0)
-    assert lab.pool.reservations.all()[0].drawn == 1
+    assert lab.pool.reservations.all()[0].in_use == 1
     students = [lab.ask(f"e{n}", course="deep") for n in range(6)]
     lab.work()
     assert {state_of(lab, student_ticket.id) for student_ticket in students} == {"offered"}
@@ -461,4 +461,4 @@ def test_a_measurement_draws_on_the_reservation(lab: World) -> None:
     reserve(lab, course="everyone")
     go_to(lab, 60)
     lab.borrow("ada")
-    assert [reservation.drawn for reservation in lab.pool.reservations.all()] == [1]
+    assert [reservation.in_use for reservation in lab.pool.reservations.all()] == [1]

@@ -51,7 +51,7 @@ def test_small_moves_are_seen_and_wake_nobody(world: World) -> None:
     world.pool.sample()
     version, (number,) = world.pool.version, world.ledger.state.leases[lease.id].slices
     store = world.pool.store
-    store.usage = {number: Usage(7, (), 0.5)}
+    store.slice_usage = {number: Usage(7, (), 0.5)}
     store.publish_change(list(world.ledger.state.gpus), is_news=False)
     assert world.pool.version == version
     (case,) = world.pool.leases.lease_cases()

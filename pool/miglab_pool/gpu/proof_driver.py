@@ -18,7 +18,7 @@ import pynvml
 from miglab_pool.gpu.driver import Driver
 from miglab_pool.gpu.geometry import Geometry, Placement, Profile
 from miglab_pool.gpu.health import read_needs, xid_of
-from miglab_pool.gpu.nvml import call, mig_devices, read
+from miglab_pool.gpu.nvml import call, mig_devices, read_if_supported
 from miglab_pool.gpu.readings import GpuError, SliceReading, Xid
 from miglab_pool.gpu.watched import WatchedDriver, open_gpus
 
@@ -130,16 +130,18 @@ class ProofDriver(Driver):
     def look_up(self, gpu_uuid: str) -> CallTimes:
         """Open the GPU by its UUID and by its PCI address, and walk over its MIG devices."""
 
-        def look() -> None:
+        def open_both_ways() -> None:
             gpu = call(f"open GPU {gpu_uuid}", self._timed.nvmlDeviceGetHandleByUUID, gpu_uuid)
-            pci = read(f"read the address of {gpu_uuid}", self._timed.nvmlDeviceGetPciInfo, gpu)
+            pci = read_if_supported(
+                f"read the address of {gpu_uuid}", self._timed.nvmlDeviceGetPciInfo, gpu
+            )
             if pci is not None:
                 open_by_pci = self._timed.nvmlDeviceGetHandleByPciBusId
-                read(f"open {gpu_uuid} by its address", open_by_pci, pci.busId)
+                read_if_supported(f"open {gpu_uuid} by its address", open_by_pci, pci.busId)
             for _ in mig_devices(self._timed, gpu, gpu_uuid):
                 pass
 
-        return self._timed.time(look)[1]
+        return self._timed.time(open_both_ways)[1]
 
     # -- what the pool does not ask -----------------------------------------------------------
 

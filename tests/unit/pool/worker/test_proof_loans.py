@@ -24,7 +24,7 @@ from miglab_pool.ledger.rows import GPU_LOST, GPU_OK
 from miglab_pool.refused import Refused
 from miglab_pool.settings import Gpus
 from miglab_pool.state.lock import FileLock
-from miglab_pool.state.proof import (
+from miglab_pool.state.proof_record import (
     ProofFolder,
     ProofLock,
     ProofRecord,
@@ -117,7 +117,7 @@ def test_a_loan_while_the_pool_looks_is_kept(
 ) -> None:
     """What the look found before the loan does not open the GPUs again."""
     world = make_world()
-    read = world.pool.worker.proof.read
+    read = world.pool.worker.proof_folder.read
     lending = threading.Thread(target=lambda: world.pool.lend_for_proof("spawner"))
 
     def lent_right_after() -> ProofRecord | None:
@@ -127,7 +127,7 @@ def test_a_loan_while_the_pool_looks_is_kept(
             lending.join(0.2)
         return record
 
-    monkeypatch.setattr(world.pool.worker.proof, "read", lent_right_after)
+    monkeypatch.setattr(world.pool.worker.proof_folder, "read", lent_right_after)
     with running_proof(world) as folder:
         world.pool.follow_proof()
         lending.join()

@@ -1,4 +1,4 @@
-"""How routes reach the pool: by decisions and queries that a runner runs on its own threads.
+"""What a route may ask of the runner, which runs decisions and queries on its own threads.
 
 A route never holds the pool itself.  It hands the runner a function of the pool, and names, by a
 protocol of its own room, the part of the pool that the function uses: `RunnerOf[ReservationsPool]`.
@@ -95,10 +95,10 @@ class RunnerOf(Protocol[PoolPart]):
     async def decide(self, decision: Callable[[PoolPart], T]) -> T:
         """Run a decision, with no other at the same time, and announce its change."""
 
-    async def look(self, question: Callable[[PoolPart], T]) -> T:
+    async def query_view(self, question: Callable[[PoolPart], T]) -> T:
         """Answer a query from the pool's view alone; no decision waits for it."""
 
-    async def read(self, question: Callable[[PoolPart], T]) -> T:
+    async def query_ledger(self, question: Callable[[PoolPart], T]) -> T:
         """Answer a query from the ledger's file alone; it may take long."""
 
     async def name_of(self, user_id: str, name: str) -> str:

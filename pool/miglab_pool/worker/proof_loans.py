@@ -14,7 +14,7 @@ from miglab_pool.ledger.rows import GPU_OK, GpuRow
 from miglab_pool.refused import Refused
 from miglab_pool.reservations import feasible
 from miglab_pool.state.lock import AlreadyRunning
-from miglab_pool.state.proof import (
+from miglab_pool.state.proof_record import (
     UNDER_PROOF,
     ProofRecord,
     ProofRecordError,
@@ -44,12 +44,12 @@ def lend_gpus(worker: Worker, cause: str) -> ProofLoan:
     """
     with worker.proof_turn, worker.store.lock:
         _check_proof_runs(worker)
-        if worker.proof.read() is not None:
+        if worker.proof_folder.read() is not None:
             raise Refused("already-done", "GPUs are under proof already. Nothing was done.")
         _set_under_proof(worker, frozenset())  # of a run before this one, which undid it
-        barred = {row.uuid: _bar_reason(worker, row) for row in worker.store.view().rows}
+        barred = {row.uuid: _bar_reason(worker, row) for row in worker.store.view().gpu_rows}
         gpus = _without_broken_reservations(worker, barred)
-        worker.proof.write(new_record(gpus))
+        worker.proof_folder.write(new_record(gpus))
         _set_under_proof(worker, frozenset(gpus))
         with worker.store.write() as tx:
             for uuid in gpus:
@@ -59,7 +59,7 @@ def lend_gpus(worker: Worker, cause: str) -> ProofLoan:
 
 def _check_proof_runs(worker: Worker) -> None:
     try:
-        is_running = worker.proof.is_running
+        is_running = worker.proof_folder.is_running
     except OSError as error:
         raise Refused("no-proof", _unusable_message(error)) from error
     if not is_running:
@@ -72,13 +72,13 @@ def take_back_if_over(worker: Worker) -> list[Finding]:
     Returns:
         What stands in the way; a GPU that is tried again stays under proof until it is gone.
     """
-    if not worker.proof.is_used:
+    if not worker.proof_folder.is_used:
         return []
     with worker.proof_turn:
         try:
-            record = worker.proof.read()
-            with worker.proof.lock():
-                return _take_back(worker, worker.proof.read())
+            record = worker.proof_folder.read()
+            with worker.proof_folder.lock():
+                return _take_back(worker, worker.proof_folder.read())
         except AlreadyRunning:
             _set_under_proof(worker, frozenset(record.gpus if record else ()))
             return []
@@ -113,9 +113,9 @@ def _take_back(worker: Worker, record: ProofRecord | None) -> list[Finding]:
     problems = undo_slices(worker.driver, record, _ledger_slices(worker))
     still_lent = {gpu for gpu, errors in problems.items() if not all(map(_is_for_inspect, errors))}
     if still_lent:
-        worker.proof.write(restricted_to_gpus(record, still_lent))
+        worker.proof_folder.write(restricted_to_gpus(record, still_lent))
     else:
-        worker.proof.delete()
+        worker.proof_folder.delete()
     _set_under_proof(worker, frozenset(still_lent))
     return [
         Finding(
