@@ -70,9 +70,11 @@ function count() {
   const selected = selectedRows();
   const addressees = selected.length ? selected : rows();
   const withServer = addressees.filter((row) => "there" in row.dataset).length;
+  const unknown = addressees.filter((row) => row.dataset.is === "not known").length;
   const hidden = selected.filter((row) => row.hidden).length;
   byId("send").textContent = selected.length ? `Send to the ${selected.length} selected` : `Send to all ${addressees.length}`;
-  byId("reach").textContent = `${withServer} of ${addressees.length} have a server now; the others see it if they start one in time.`
+  byId("reach").textContent = `${withServer} of ${addressees.length} have a server now`
+    + (unknown ? `, and of ${unknown} it is not known` : "") + "; the others see it if they start one in time."
     + (hidden ? ` ${hidden} of those selected are not shown now.` : "");
   const shownSelected = shownRows().filter((row) => selectedUsers.has(row.dataset.user)).length;
   byId("pick-all").checked = shownSelected > 0 && shownSelected === shownRows().length;
