@@ -71,6 +71,8 @@ class RosterRow(WireModel):
         since: from when on they hold it or wait for it.
         offered_until: until when what is offered to them is held; None for no offer.
         position: in the queue.
+        lease: the number of the lease that they hold; None for none.
+        ticket: the number of the ticket that waits, or to which something is offered.
         last_sign_at: when they last did something in JupyterLab; None if that is not known.
         experiments: what they have claimed or handed in, the latest first; None if not known.
         is_outside: whether they hold a slice or wait for one in the course and are not (any more)
@@ -83,6 +85,8 @@ class RosterRow(WireModel):
     since: float | None = None
     offered_until: float | None = None
     position: int | None = None
+    lease: int | None = None
+    ticket: int | None = None
     last_sign_at: float | None = None
     experiments: tuple[SharedExperiment, ...] | None = None
     is_outside: bool = False

@@ -12,9 +12,16 @@ ADMIN_SCOPE = "custom:miglab:admin"
 SERVICE_SCOPE = f"access:services!service={SERVICE}"
 """Lets a person open the pool's pages."""
 
-POOL_SCOPES = ("read:servers", "delete:servers", LEASE_SCOPE, "read:groups")
+POOL_SCOPES = (
+    "read:servers",
+    "delete:servers",
+    LEASE_SCOPE,
+    "read:groups",
+    "list:users",
+    "read:users:groups",
+)
 """What the pool service needs: to end a server with its lease, or to start it without a GPU; to
-know who is in a course."""
+know who is in a course, and who is in none and so in the default one."""
 
 CUSTOM_SCOPES = {
     LEASE_SCOPE: {"description": "See, extend and release the lease of a server."},

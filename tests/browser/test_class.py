@@ -1,10 +1,20 @@
 """A class as its instructor sees it, and what a student knows of that: one browser each."""
 
+import re
 from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Page, expect
-from tests.browser.people import go, picture, said, serious_problems, sign_in, start
+from tests.browser.conftest import Come
+from tests.browser.people import (
+    go,
+    looks_good,
+    picture,
+    said,
+    serious_problems,
+    sign_in,
+    start,
+)
 
 from miglab_bench.harness.temporary import TemporaryLab, temporary_lab
 
@@ -58,3 +68,43 @@ def test_a_student_is_seen_once_the_notice_is_read(
     expect(vi.get_by_role("row").filter(has_text="vi")).to_contain_text("on CPU")
     expect(vi.get_by_text("wim")).to_have_count(0)
     assert serious_problems(vi) == []
+
+
+def test_the_class_is_sorted_filtered_and_selected_by_keyboard(
+    instructor: Page, page: Page, come: Come, lab: TemporaryLab
+) -> None:
+    """Without a group: whoever is in no course; the hub says who, and the count is what is sent.
+
+    Sorting, filters and selection outlast what the page fetches anew; a row opens the forms of the
+    pool's page; a projector is shown no name.
+    """
+    come("zoe").wait_until_ready()
+    for name in ("ada", "bea"):
+        sign_in(page, lab, name)
+        page.context.clear_cookies()
+    go(instructor, "Class")
+    instructor.get_by_label("Course").select_option("Open lab")
+    rows = instructor.locator("#class-rows tbody tr:visible th")
+    expect(rows).to_have_text(["ada", "bea", "zoe"])
+    instructor.get_by_role("button", name="Student", exact=True).press("Enter")
+    expect(rows).to_have_text(["zoe", "bea", "ada"])
+    instructor.get_by_label("Select bea").press("Shift+ArrowDown")
+    expect(instructor.get_by_label("Select ada")).to_be_focused()
+    instructor.get_by_label("Select ada").press("Space")
+    instructor.get_by_label("Select ada").press("Shift+ArrowUp")
+    expect(instructor.get_by_role("button", name="Send to the 2 selected")).to_be_visible()
+    instructor.get_by_role("button", name="1 on a slice").press("Enter")
+    expect(rows).to_have_text(["zoe"])
+    expect(instructor.get_by_text("2 of those selected are not shown now")).to_be_visible()
+    with instructor.expect_response(re.compile(r"/class\?")):
+        pass  # fetched anew
+    expect(rows).to_have_text(["zoe"])
+    expect(instructor.get_by_role("button", name="Send to the 2 selected")).to_be_visible()
+    instructor.get_by_role("button", name="zoe").press("Enter")
+    expect(instructor.get_by_role("dialog").get_by_text("Give more time").first).to_be_visible()
+    instructor.keyboard.press("Escape")
+    looks_good(instructor, "class-filtered")
+    instructor.get_by_role("link", name="Without names").click()
+    expect(instructor.get_by_text("zoe")).to_have_count(0)
+    expect(instructor.locator(".projected")).to_contain_text("on a slice")
+    looks_good(instructor, "class-projected")

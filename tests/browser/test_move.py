@@ -114,6 +114,10 @@ def test_from_the_queue_by_way_of_the_cpu_to_the_slice(
     picture(page, "jupyterlab-offer")
     lab.ask(f"/api/tickets/{ticket.id}/call", {"reason": "Your slice waits."})
     expect(card(page, "is ready")).to_contain_text("calls you: Your slice waits.")
+    spoken = page.get_by_role("alert").filter(has_text="is ready and held for").locator("span")
+    spoken.evaluate("node => node.dataset.before = ''")
+    lab.ask(f"/api/tickets/{ticket.id}/call", {"reason": "Your slice waits."})
+    expect(spoken.and_(page.locator(":not([data-before])"))).to_be_attached()  # spoken once more
     assert [
         problem
         for part in (".miglab-cards", ".miglab-panel", ".miglab-status")

@@ -44,7 +44,7 @@ from miglab_pool.gpu.readings import GpuError
 from miglab_pool.gpu.watched import WatchedDriver, open_watched
 from miglab_pool.http.access.auth import SignIn
 from miglab_pool.http.access.hub_address import HubAddress
-from miglab_pool.http.access.hub_tokens import SERVER_TOKEN, CourseMembers, HubTokens, Members
+from miglab_pool.http.access.hub_tokens import SERVER_TOKEN, HubTokens
 from miglab_pool.http.connection_limits import stop_on_signals
 from miglab_pool.ledger.ledger import Ledger
 from miglab_pool.ledger.own_file import check_own, make_new
@@ -54,6 +54,7 @@ from miglab_pool.reclaim.activity import SignalBoard
 from miglab_pool.reclaim.policy import TIME_IS_UP
 from miglab_pool.reclaim.round import Reclaimer
 from miglab_pool.reclaim.server_stopper import ServerEnder
+from miglab_pool.roster.members import CourseMembers, Members
 from miglab_pool.state.lock import GPU_LOCKS, LedgerLock, lock_gpus
 from miglab_pool.worker.holders import HostHolders
 
@@ -149,7 +150,8 @@ def assemble(settings: Settings) -> ServiceParts:
     end_servers = _end_servers(ServerEnder(hub, time.time), metrics)
     runner = PoolRunner(pool, metrics, _times(settings), end_servers, reclaimer)
     sign_in = SignIn(access, read_private_file(settings.pool_secret), settings.role_book())
-    management = _management(settings, runner, sign_in, CourseMembers(hub).of)
+    members = CourseMembers(hub, sign_in.book, settings.servers.default_course)
+    management = _management(settings, runner, sign_in, members.of)
     server_tokens = HubTokens(make_access(settings, STUDENT_CACHE_S), SERVER_TOKEN)
     student = student_app(
         runner,

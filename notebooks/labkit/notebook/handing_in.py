@@ -21,6 +21,8 @@ from typing import Any
 from labkit.arguments import public
 from labkit.errors import EvidenceDamaged, LabError, WrongArgument
 from labkit.evidence import evidence as store
+from labkit.evidence.evidence import Evidence
+from labkit.notebook.missing import list_missing, read_tasks
 from labkit.records import now_text
 from labkit.student import draw, student_here
 
@@ -29,16 +31,23 @@ NAME = "hand-in.zip"
 INLINE_LIMIT = 8 << 20  # bytes of a zip that the download link carries itself
 VARIABLE = "MIGLAB_NOTEBOOKS"
 DELIVERED = "/opt/miglab/notebooks"
+MARKER_COLUMNS = ("experiment", "you predicted", "measured", "you said of the claim", "explanation")
 
 
 @dataclass(frozen=True)
 class HandIn:
-    """The zip, with a link to download it, and what should be known before sending it."""
+    """The zip, with a link to download it.
+
+    Attributes:
+        notes: what is missing in it; none if nothing is.
+        marker_rows: what the marker will see of each experiment, a row each of `MARKER_COLUMNS`.
+    """
 
     file: Path
     experiments: tuple[str, ...]
     notebooks: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    marker_rows: tuple[tuple[str, ...], ...] = ()
 
     def __repr__(self) -> str:
         contents = " and ".join(
@@ -49,7 +58,27 @@ class HandIn:
 
     def _repr_html_(self) -> str:
         notes = "".join(f"<li>{html.escape(note)}</li>" for note in self.notes)
-        return f"<p>{self._link()} {html.escape(repr(self).splitlines()[0])}</p><ul>{notes}</ul>"
+        before = (
+            f"<p><b>Missing, before you send it:</b></p><ul>{notes}</ul>"
+            if notes
+            else "<p>Nothing is missing.</p>"
+        )
+        link = f"<p>{self._link()} {html.escape(repr(self).splitlines()[0])}</p>"
+        return before + link + self._as_marker_sees_it()
+
+    def _as_marker_sees_it(self) -> str:
+        """The experiments as a table; the marker gets the notebooks without their outputs."""
+        head = "".join(f'<th scope="col">{column}</th>' for column in MARKER_COLUMNS)
+        rows = "".join(
+            f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>"
+            for row in self.marker_rows
+        )
+        return (
+            f"<details><summary>What your marker will see</summary>"
+            f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+            "<p>And the code and text of your notebooks, without outputs: exercises are run anew. "
+            "Numbers are judged again from your samples.</p></details>"
+        )
 
     def _link(self) -> str:
         """A link that carries the file: a path would open the file browser instead."""
@@ -64,7 +93,9 @@ class HandIn:
 
 @public
 def hand_in(*notebooks: str | Path, folder: Path = Path()) -> HandIn:
-    """Make the zip to hand in. Save the notebooks first (Ctrl+S): what is on disk is handed in.
+    """Make the zip to hand in, and say what is missing in it and what its marker will see.
+
+    Save the notebooks first (Ctrl+S): what is on disk is handed in.
 
     Args:
         notebooks: which ones; all beside the evidence when none is named.
@@ -74,8 +105,11 @@ def hand_in(*notebooks: str | Path, folder: Path = Path()) -> HandIn:
         LabError: there is neither evidence nor a notebook, or a named notebook is not whole.
     """
     paths = [folder / name for name in notebooks] or sorted(folder.glob("*.ipynb"))
-    notebook_texts = {path.name: _without_outputs(path) for path in paths}
-    evidence_texts, notes = _evidence_texts(folder / store.FOLDER)
+    contents = {path: _read_notebook(path) for path in paths}
+    tasks = {path.stem: read_tasks(data["cells"]) for path, data in contents.items()}
+    notebook_texts = {path.name: _without_outputs(data) for path, data in contents.items()}
+    evidence_texts, notes, runs = _read_evidence(folder / store.FOLDER)
+    notes += list_missing(tasks, runs)
     if not notebook_texts and not evidence_texts:
         raise LabError(f"Nothing to hand in: no notebook and no evidence in {folder.resolve()}.")
     manifest = {"format": FORMAT, "student": student_here(), "at": now_text()}
@@ -90,41 +124,52 @@ def hand_in(*notebooks: str | Path, folder: Path = Path()) -> HandIn:
         for name, text in evidence_texts.items():
             archive.writestr(f"evidence/{name}", text)
     keys = tuple(name.removesuffix(".json") for name in evidence_texts)
-    return HandIn(target, keys, tuple(notebook_texts), tuple(notes))
+    marker_rows = tuple(map(_marker_row, runs.values()))
+    return HandIn(target, keys, tuple(notebook_texts), tuple(notes), marker_rows)
 
 
-def _without_outputs(path: Path) -> str:
+def _read_notebook(path: Path) -> dict[str, Any]:
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        cells: Sequence[dict[str, Any]] = data["cells"]
+        data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if not all(isinstance(cell, dict) for cell in data["cells"]):
+            raise TypeError("a cell is no object")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise LabError(
             f"{path.name!r} is not a whole notebook ({error}): save it again."
         ) from error
-    for cell in cells:
+    return data
+
+
+def _without_outputs(data: dict[str, Any]) -> str:
+    """Return a notebook's text without the outputs, which go from `data` too."""
+    for cell in data["cells"]:
         if cell.get("cell_type") == "code":
             cell["outputs"], cell["execution_count"] = [], None
     data.get("metadata", {}).pop("widgets", None)
     return json.dumps(data, ensure_ascii=False, indent=1)
 
 
-def _evidence_texts(folder: Path) -> tuple[dict[str, str], list[str]]:
-    """The evidence files' texts, damaged ones too, with a note on what will not count."""
-    texts, notes = {}, []
+def _read_evidence(folder: Path) -> tuple[dict[str, str], list[str], dict[str, Evidence]]:
+    """The evidence files' texts, damaged ones too; a note on each of these; what the others say."""
+    texts, notes, runs = {}, [], {}
     for file in sorted(folder.glob("*.json")):
         texts[file.name] = file.read_text(encoding="utf-8", errors="replace")
         try:
-            evidence = store.load(file)
+            runs[file.stem] = store.load(file)
         except EvidenceDamaged as error:
             notes.append(str(error))
-            continue
-        if not evidence.is_students:
-            notes.append(
-                f"{evidence.experiment} ran without your prediction: it does not count as yours."
-            )
-        elif not evidence.explanation:
-            notes.append(f"{evidence.experiment} has no explanation yet.")
-    return texts, notes
+    return texts, notes, runs
+
+
+def _marker_row(run: Evidence) -> tuple[str, ...]:
+    """What a marker sees of an experiment, in the order of `MARKER_COLUMNS`."""
+    return (
+        run.experiment,
+        str(run.prediction) if run.is_students else "none that counts",
+        f"{len(run.points)} points, {run.samples} samples on {run.place}",
+        str(run.verdict_read or ("not answered" if run.has_question else "no claim")),
+        run.explanation or "none",
+    )
 
 
 @public

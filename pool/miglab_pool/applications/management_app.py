@@ -30,7 +30,6 @@ from miglab_pool.http.access.dependencies import (
     refresh_principal,
 )
 from miglab_pool.http.access.hub_address import BelowBaseUrl
-from miglab_pool.http.access.hub_tokens import Members, unknown_members
 from miglab_pool.http.access.principal import Principal, Right, visible_snapshot
 from miglab_pool.http.errors import REFUSED, DeniedError, install_refusals
 from miglab_pool.http.pages.frame import (
@@ -49,6 +48,7 @@ from miglab_pool.reclaim.round import Explanation
 from miglab_pool.reservations import page as reservations_page
 from miglab_pool.reservations.page import ReservationsPool
 from miglab_pool.roster import page as class_page
+from miglab_pool.roster.members import Members, unknown_members
 from miglab_pool.roster.page import ClassPool, ClassRunner
 from miglab_pool.staff import log_page
 from miglab_pool.staff import routes as staff_routes

@@ -7,7 +7,7 @@ absent: a student who has not read the notice, or whose course shares nothing, m
 import time
 from collections import Counter
 from collections.abc import Collection, Sequence
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Literal, NamedTuple, Protocol
 
 from fastapi import APIRouter, Path, Request, Response
 
@@ -71,17 +71,40 @@ def experiment_counts(row: RosterRow) -> tuple[int, int, str] | None:
     return len(row.experiments), handed_in, next((o.experiment for o in row.experiments), "")
 
 
-def count_presences(rows: Sequence[RosterRow]) -> list[tuple[int, str]]:
-    """Return how many students there are, and how many have each presence that occurs."""
+class ExperimentCount(NamedTuple):
+    """How many students have claimed an experiment, and how many of them have handed it in."""
+
+    experiment: str
+    claimed: int
+    handed_in: int
+
+
+def count_presences(rows: Sequence[RosterRow]) -> dict[str, int]:
+    """Return how many students have each presence that occurs."""
     count = Counter(row.presence for row in rows)
-    return [
-        (len(rows), "students"),
-        *((count[presence], presence.value) for presence in Presence if count[presence]),
-    ]
+    return {presence.value: count[presence] for presence in Presence if count[presence]}
+
+
+def has_handed_in(row: RosterRow) -> bool:
+    """Return whether a student has handed in an experiment."""
+    return any(shared.stage is ExperimentStage.HANDED_IN for shared in row.experiments or ())
+
+
+def count_experiments(rows: Sequence[RosterRow]) -> list[ExperimentCount]:
+    """Return how far the class is with each experiment, by its key."""
+    claimed: Counter[str] = Counter()
+    handed_in: Counter[str] = Counter()
+    for shared in (shared for row in rows for shared in row.experiments or ()):
+        claimed[shared.experiment] += 1
+        handed_in[shared.experiment] += shared.stage is ExperimentStage.HANDED_IN
+    return [ExperimentCount(key, claimed[key], handed_in[key]) for key in sorted(claimed)]
 
 
 async def page(request: Request, principal: Principal) -> str:
-    """Return the Class page; without a course in the address, that of the first course."""
+    """Return the Class page; without a course in the address, that of the first course.
+
+    With ``names=no`` in the address, staff get the figures alone, as a projector may show them.
+    """
     state = request.app.state
     courses = _visible_courses(request, principal, await _current_courses(request, principal))
     course = request.query_params.get("course") or (courses[0] if courses else "")
@@ -100,7 +123,11 @@ async def page(request: Request, principal: Principal) -> str:
         marks=MARKS,
         at_server=AT_SERVER,
         experiment_counts=experiment_counts,
-        figures=count_presences(roster_view.rows),
+        presences=count_presences(roster_view.rows),
+        handed_in=sum(map(has_handed_in, roster_view.rows)),
+        has_handed_in=has_handed_in,
+        experiments=count_experiments(roster_view.rows),
+        is_projected=is_staff and request.query_params.get("names") == "no",
         may_see_all=is_staff,
         may_tell=principal.may(Right.MESSAGE, course),
         now=time.time(),
@@ -116,11 +143,17 @@ async def _current_courses(request: Request, principal: Principal) -> set[str]:
     return courses | {lease.course for lease in snapshot.waiting if lease.user == principal.name}
 
 
+def _courses_of(request: Request, principal: Principal, now_in: Collection[str] = ()) -> set[str]:
+    """Return the courses of a student: the default course for who is in no other."""
+    courses = request.app.state.sign_in.book.courses.keys()
+    return courses & {*now_in, *principal.course_names} or {request.app.state.default_course}
+
+
 def _visible_courses(request: Request, principal: Principal, now_in: set[str]) -> list[str]:
     """Return the courses of which the principal may see the whole class, or themselves."""
     all_courses = request.app.state.sign_in.book.courses
     staffed = principal.courses(Right.SEE_CLASS)
-    own_courses = now_in.union(principal.course_names) if not principal.is_staff else set()
+    own_courses = set() if principal.is_staff else _courses_of(request, principal, now_in)
     return sorted(all_courses if staffed is None else (staffed | own_courses) & all_courses.keys())
 
 
@@ -194,7 +227,7 @@ async def _read_roster(request: Request, principal: Principal, course: str) -> R
     state = request.app.state
     runner: ClassRunner = state.runner
     is_staff = principal.may(Right.SEE_CLASS, course)
-    own_name = {principal.name} if course in principal.course_names else set()
+    own_name = {principal.name} if course in _courses_of(request, principal) else set()
     members = await state.members(course) if is_staff else own_name
     activity = runner.reclaimer.activities() if runner.reclaimer else {}
     idle = {lease for lease, doing in activity.items() if doing in IDLE}
@@ -251,14 +284,16 @@ def _roster_row(
     )
     if lease is not None:
         presence = Presence.IDLE if lease.id in idle else Presence.HOLDING
-        holding = {"presence": presence, "shape": lease.shape, "since": lease.granted_at}
-        return row.model_copy(update=holding)
+        held = {"shape": lease.shape, "since": lease.granted_at, "lease": lease.id}
+        return row.model_copy(update={"presence": presence, **held})
     if ticket is not None and ticket.state is TicketState.OFFERED:
-        offer = {"shape": ticket.shape, "offered_until": ticket.expires_at}
-        return row.model_copy(update={"presence": Presence.OFFERED, **offer})
+        offer = {"offered_until": ticket.expires_at, "ticket": ticket.id}
+        return row.model_copy(update={"presence": Presence.OFFERED, "shape": ticket.shape, **offer})
     if ticket is not None:
-        waiting = {"shape": ticket.shape, "since": ticket.created_at, "position": ticket.position}
-        return row.model_copy(update={"presence": Presence.WAITING, **waiting})
+        waiting = {"since": ticket.created_at, "position": ticket.position, "ticket": ticket.id}
+        return row.model_copy(
+            update={"presence": Presence.WAITING, "shape": ticket.shape, **waiting}
+        )
     return row
 
 

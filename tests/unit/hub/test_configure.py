@@ -137,7 +137,14 @@ def test_everybody_has_the_least_scopes(tmp_path: Path) -> None:
     assert hub.extra_user_scopes == {SERVICE_SCOPE, f"{LEASE_SCOPE}!user"}
     assert set(hub.custom_scopes) == {LEASE_SCOPE, STAFF_SCOPE, ADMIN_SCOPE}
     roles = {role.pop("name"): role for role in hub.load_roles}
-    scopes = ["read:servers", "delete:servers", LEASE_SCOPE, "read:groups"]
+    scopes = [
+        "read:servers",
+        "delete:servers",
+        LEASE_SCOPE,
+        "read:groups",
+        "list:users",
+        "read:users:groups",
+    ]
     assert roles["miglab-pool"] == {"scopes": scopes, "services": ["pool"]}
     assert roles["miglab-staff"] == {"scopes": [STAFF_SCOPE, SERVICE_SCOPE], "users": ["prof"]}
     assert roles["miglab-admin"] == {"scopes": [ADMIN_SCOPE, SERVICE_SCOPE], "users": ["root"]}

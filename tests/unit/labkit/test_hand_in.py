@@ -3,13 +3,15 @@
 import io
 import json
 import zipfile
+from dataclasses import replace
 
 import pytest
 
 import labkit
 from labkit.errors import LabError
 from labkit.evidence import evidence as store
-from labkit.evidence.evidence import Evidence
+from labkit.evidence.evidence import Evidence, Judgement, Prediction
+from labkit.records import Verdict
 from labkit_grading.submissions import read_zip
 
 
@@ -51,6 +53,76 @@ def test_it_says_what_will_not_count(work):
     html = hand_in._repr_html_()
     assert 'download="hand-in.zip"' in html
     assert "data:application/zip;base64,UEs" in html
+
+
+COURSE_NOTEBOOK = [
+    ("# 1. Timers", ""),
+    ("## T-1: a timer", ""),
+    ('labkit.experiment("T-1", step)\nlabkit.experiment("T-2", step)', ""),
+    ("## Exercise 1: a clock", ""),
+    ("print(labkit.exercises.check_timer(f))", "right: it waits.\n"),
+    ("## Exercise 2: a roof", ""),
+    ("print(labkit.exercises.check_roof(f))", "not yet right: too low.\n"),
+    ("## Exercise 3: a share", ""),
+    ("print(labkit.exercises.check_share(f))", ""),
+    ("## Optional: more", ""),
+    ('labkit.experiment("T-9", step)\nlabkit.exercises.check_more(f)', ""),
+]
+
+
+def course_notebook(is_run=True):
+    """A notebook of the course as it is saved: run, or as it was delivered."""
+    cells = [
+        {"cell_type": "markdown", "source": [text]}
+        if text.startswith("#")
+        else {
+            "cell_type": "code",
+            "source": text.splitlines(keepends=True),
+            "outputs": [{"output_type": "stream", "text": [printed]}] if printed and is_run else [],
+        }
+        for text, printed in COURSE_NOTEBOOK
+    ]
+    return json.dumps({"cells": cells, "metadata": {}})
+
+
+def test_it_says_what_is_missing_before_it_goes(tmp_path, monkeypatch):
+    """What is not measured, solved, claimed or explained; nothing of optional sections.
+
+    A notebook that was not begun is named once, and what is whole is said to lack nothing.
+    """
+    monkeypatch.setenv("JUPYTERHUB_USER", "zoë")
+    (tmp_path / "1_timers.ipynb").write_text(course_notebook())
+    (tmp_path / "2_later.ipynb").write_text(course_notebook(is_run=False).replace("T-", "U-"))
+    run = replace(
+        Evidence("T-1", "t", "x", "here", "cpu", "2026-01-01T00:00:00+00:00"),
+        prediction=Prediction("of <waiting>", "2026-01-01T00:00:00+00:00", number=2.0, unit="x"),
+        judgement=Judgement(Verdict.SUPPORTED, "it is so", "supported"),
+    )
+    store.save(run, tmp_path / "evidence")
+    hand_in = labkit.hand_in(folder=tmp_path)
+    assert hand_in.notes == (
+        "1_timers: not measured: T-2.",
+        "1_timers: Exercise 2: a roof: not solved.",
+        "1_timers: Exercise 3: a share: not checked in the notebook as it is saved.",
+        "Not begun: 2_later.",
+        "T-1: you have not said whether your data support the claim.",
+        "T-1 has no explanation yet.",
+    )
+    html = hand_in._repr_html_()
+    assert html.index("Missing, before you send it") < html.index("Download")
+    assert html.index("Download") < html.index("What your marker will see")
+    assert "2 x, because of &lt;waiting&gt;" in html
+    (tmp_path / "1_timers.ipynb").write_text(notebook())
+    (tmp_path / "2_later.ipynb").unlink()
+    store.save(
+        replace(run, verdict_read=Verdict.SUPPORTED, explanation="it waits"), tmp_path / "evidence"
+    )
+    assert "Nothing is missing." in labkit.hand_in(folder=tmp_path)._repr_html_()
+
+
+def test_it_warns_if_nothing_counts(work):
+    """Evidence of which nothing is the student's own is no work yet."""
+    assert labkit.hand_in(folder=work).notes[0] == "No experiment counts as your own work yet."
 
 
 def test_nothing_to_hand_in_is_said(tmp_path):

@@ -1,4 +1,4 @@
-"""Asks the hub whose a token is, and who is in a course; limits how often it is asked.
+"""Asks the hub whose a token is; limits how often it is asked.
 
 The hub answers one request at a time, so thousands of invented tokens would delay the servers that
 report.  So the hub is asked about the same unknown token once a minute, and about a limited number
@@ -11,19 +11,17 @@ import logging
 import re
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, Self
-from urllib.parse import quote
 
-import httpx
 from jupyterhub.services.auth import HubOAuth
 from tornado.web import HTTPError
 
 from miglab_pool.http.connection_limits import is_shared
 from miglab_pool.http.errors import DeniedError
-from miglab_pool.hub_answers import HUB_PATH, json_body
+from miglab_pool.hub_answers import HUB_PATH
 
 log = logging.getLogger(__name__)
 
@@ -32,8 +30,6 @@ WINDOW_S = 60.0
 KNOWN_TOKEN_S = 3600.0  # a server's token comes every few seconds, a session's in minutes
 ANY_TOKEN = re.compile(r"\S{1,255}")
 SERVER_TOKEN = re.compile(r"[0-9a-f]{32}")  # JupyterHub 6: `utils.new_token`
-BELIEVED_S = 60.0
-Members = Callable[[str], Awaitable[frozenset[str] | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,36 +227,3 @@ def _token_hash(token: str) -> str:
 def _hub_silent(error: HTTPError) -> Exception:
     log.warning("the hub does not say whose a token is: %s", error)
     return DeniedError(503, "hub-silent", "The hub does not answer. Try again in a moment.")
-
-
-async def unknown_members(_course: str) -> frozenset[str] | None:
-    """Return that the members are unknown, where there is no hub to ask."""
-    return None
-
-
-class CourseMembers:
-    """Asks the hub who is in a course's group, when the class is read.
-
-    Args:
-        hub: the hub's API, as a service that may read groups.
-        now: seconds that never jump.
-    """
-
-    def __init__(self, hub: httpx.AsyncClient, now: Callable[[], float] = time.monotonic) -> None:
-        self._hub, self._now = hub, now
-        self._known: dict[str, tuple[float, frozenset[str]]] = {}
-
-    async def of(self, course: str) -> frozenset[str] | None:
-        """Return the members of a course: while the hub is silent, the last known or None."""
-        until, members = self._known.get(course, (0.0, None))
-        if members is not None and until > self._now():
-            return members
-        try:
-            answer = await self._hub.get(f"/groups/{quote(course, safe='')}")
-            body = json_body(answer)
-            users = [] if answer.status_code == 404 else body["users"]
-        except (httpx.HTTPError, KeyError, ValueError) as error:
-            log.warning("the hub does not say who is in %s: %s", course, error)
-            return members
-        self._known[course] = (self._now() + BELIEVED_S, frozenset(users))
-        return self._known[course][1]

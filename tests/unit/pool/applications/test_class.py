@@ -1,6 +1,7 @@
 """The Class page over the real pool: who is told what of whom, and from when on."""
 
-from collections.abc import AsyncIterator
+import re
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,9 +15,10 @@ from miglab_pool.applications.metrics import Metrics
 from miglab_pool.applications.pool_runner import PoolRunner
 from miglab_pool.applications.student_app import student_app
 from miglab_pool.http.access.auth import SignIn
-from miglab_pool.http.access.hub_tokens import CourseMembers, HubTokens
+from miglab_pool.http.access.hub_tokens import HubTokens
 from miglab_pool.ledger import people
 from miglab_pool.reclaim.activity import Activity, SignalBoard
+from miglab_pool.roster.members import PAGE_SIZE, CourseMembers
 from miglab_pool.settings import Course, PoolSettings
 from miglab_pool.settings import Pool as PoolTable
 from miglab_pool.staff.log import AuditQuery
@@ -47,7 +49,9 @@ class ClassLab:
         pool = self.world.pool
         self.runner = PoolRunner(pool, Metrics({"1g.5gb"}))
         self.runner.is_reconciled = True
-        self.runner.reclaimer = SimpleNamespace(activities=lambda: self.activity_by_lease)  # type: ignore[assignment]
+        self.runner.reclaimer = SimpleNamespace(  # type: ignore[assignment]
+            activities=lambda: self.activity_by_lease, explain=lambda _pool, _user: []
+        )
         tokens: HubTokens = FakeTokens(ACCESS)
         staff = management_app(
             self.runner,
@@ -196,11 +200,11 @@ async def test_off_by_default(lab: ClassLab) -> None:
 async def test_students_see_their_own_row(lab: ClassLab) -> None:
     """And nobody else's, on the page as in the API; of no course that is not theirs.
 
-    A guest, who holds a slice in a course without being on its roster, sees their own there; a
-    course that the lab does not have is no empty class.
+    Who is in no course is in the default one.  A guest, who holds a slice in a course without being
+    on its roster, sees their own there; a course that the lab does not have is no empty class.
     """
     lab.members = MEMBERS - {"bob"}
-    assert "You are on no course" in (await lab.staff.get("/class", headers=BOB)).text
+    assert 'data-user="bob"' in (await lab.staff.get("/class", headers=BOB)).text
     lab.world.run("bob", course="ml")
     assert list(await lab.rows(ALICE)) == ["alice"]
     page = (await lab.staff.get("/class", headers=ALICE)).text
@@ -276,6 +280,72 @@ async def test_what_is_old_or_shared_no_longer_goes(lab: ClassLab) -> None:
     assert lab.world.pool.roster.progress_of("ml").readers == frozenset()
 
 
+def hub_api(hub: Callable[[httpx.Request], httpx.Response]) -> httpx.AsyncClient:
+    """A client of a hub that answers so."""
+    return httpx.AsyncClient(base_url="http://hub/hub/api", transport=httpx.MockTransport(hub))
+
+
+async def test_the_default_course_is_whoever_is_in_no_other_and_teaches_none() -> None:
+    """Of all pages of the hub's users: neither staff nor those of another course.
+
+    A hub that does not say the users' groups says nothing: its role is from an older miglab.
+    """
+    users = [
+        {"name": "ada", "admin": False, "groups": []},
+        {"name": "chess", "admin": False, "groups": ["chess-club"]},
+        {"name": "alice", "admin": False, "groups": ["ml"]},
+        {"name": "ilse", "admin": False, "groups": []},
+        {"name": "veit", "admin": False, "groups": ["vision-instructors"]},
+        {"name": "root", "admin": True, "groups": []},
+        *({"name": f"s{n}", "admin": False, "groups": []} for n in range(PAGE_SIZE)),
+    ]
+
+    def hub(request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("/groups/everyone"):
+            return httpx.Response(404, json={"status": 404, "message": "No such group"})
+        offset, limit = (int(request.url.params[name]) for name in ("offset", "limit"))
+        end = offset + limit
+        following = {"offset": end, "limit": limit} if end < len(users) else None
+        page = {"items": users[offset:end], "_pagination": {"next": following}}
+        return httpx.Response(200, json=page)
+
+    members = await CourseMembers(hub_api(hub), BOOK, "everyone").of("everyone")
+    assert members == {"ada", "chess", *(f"s{n}" for n in range(PAGE_SIZE))}
+    for user in users:
+        user.pop("groups")
+    assert await CourseMembers(hub_api(hub), BOOK, "everyone").of("everyone") is None
+
+
+async def test_a_projector_is_shown_figures_and_no_name(lab: ClassLab) -> None:
+    """How many do what, and how far the class is with each experiment; students get their row."""
+    await lab.read_the_notice()
+    await lab.report_progress({**DONE, "stage": "handed in"}, {**DONE, "experiment": "T-2"})
+    lab.world.run("bob", course="ml")
+    page = (await lab.staff.get("/class?course=ml&names=no", headers=STAFF)).text
+    assert not [name for name in MEMBERS - {"ilse"} if name in page]
+    figures = dict(re.findall(r"<dt>([^<]+)</dt><dd>(\d+)</dd>", page))
+    assert figures == {
+        "students": "4", "on a slice": "1", "on CPU": "1", "not known": "2", "handed in": "1"
+    }  # fmt: skip
+    counts = re.findall(r'row">([\w-]+)</th><td class="num">(\d)</td><td class="num">(\d)', page)
+    assert counts == [("T-1", "1", "1"), ("T-2", "1", "0")]
+    assert 'data-user="alice"' in (await lab.staff.get("/class?names=no", headers=ALICE)).text
+
+
+async def test_a_row_leads_to_what_may_be_done(lab: ClassLab) -> None:
+    """To the lease that is held, or the ticket that waits: the forms of the pool's page."""
+    lease = lab.world.run("bob", course="ml")
+    for number in range(6):
+        lab.world.run(f"filler{number}", course="vision")
+    ticket = lab.world.ask("dan", course="ml")
+    page = (await lab.staff.get("/class?course=ml", headers=STAFF)).text
+    for address in (f"lease/{lease.id}", f"ticket/{ticket.id}"):
+        assert f'data-details="{address}"' in page
+        dialog = await lab.staff.get(f"/details/{address}", headers=STAFF)
+        assert "<form" in dialog.text
+    assert page.count("data-details=") == 2
+
+
 async def test_the_hub_is_asked_once_a_minute() -> None:
     """Its last answer holds while it is silent; a group that does not exist has nobody."""
     paths, clock, users = [], [0.0], {"ml": ["ada"]}
@@ -289,8 +359,7 @@ async def test_the_hub_is_asked_once_a_minute() -> None:
             return httpx.Response(404, json={"status": 404, "message": "No such group"})
         return httpx.Response(200, json={"users": users[name]})
 
-    client = httpx.AsyncClient(base_url="http://hub/hub/api", transport=httpx.MockTransport(hub))
-    members = CourseMembers(client, lambda: clock[0])
+    members = CourseMembers(hub_api(hub), BOOK, "everyone", lambda: clock[0])
     assert await members.of("ml") == await members.of("ml") == {"ada"}
     assert await members.of("chess") == frozenset()
     users.clear()

@@ -4,7 +4,6 @@ import { make, setText } from './dom.js';
 
 const WARNED_AT_S = [60, 30, 10];
 const OFFERED_AT_S = [60];
-const RENEWED_S = 30; // more is no rounding of clocks
 
 /** Returns a function that looks at each view and says aloud what is new in it. */
 export function announcer(say) {
@@ -19,30 +18,35 @@ export function announcer(say) {
   return view => {
     const { warning, ticket } = view;
     setText(polite, view.state === 'none' && !ticket ? '' : say.problem(view));
-    warn(warning?.left_s, () => say.warning(view));
+    warn(warning?.left_s, warning?.reclaim_at, () => say.warning(view));
     const left_s = ticket?.state === 'offered' ? (ticket.left_s ?? Infinity) : undefined;
-    call(left_s, () => say.offered(ticket));
+    call(left_s, ticket?.expires_at, () => say.offered(ticket));
     setText(ended, ticket?.state === 'over' ? ticket.message : '');
     setText(messages, view.messages.map(say.message).join(' '));
   };
 }
 
-/** Speak when something begins, and again when so many seconds are left; `undefined`: it is over. */
+/**
+ * Speak when something begins, when its end, a moment of the pool's, is put off, and again when so
+ * many seconds are left; `undefined`: it is over.
+ */
 function countdown(marks, element) {
   let lastLeft_s = null; // seconds left when it was spoken last
-  return (left_s, text) => {
+  let lastEnd = null;
+  return (left_s, end, text) => {
     if (left_s === undefined) {
       lastLeft_s = null;
       setText(element, '');
       return;
     }
-    if (lastLeft_s !== null && left_s > lastLeft_s + RENEWED_S) {
+    if (lastLeft_s !== null && end > lastEnd) {
       lastLeft_s = null; // staff called again: it is held in full once more
     }
+    lastEnd = end;
     const mark = lastLeft_s === null ? left_s : marks.findLast(at => left_s <= at);
     if (lastLeft_s === null || (mark !== undefined && mark < lastLeft_s)) {
       lastLeft_s = Math.min(mark, left_s);
-      setText(element, text());
+      element.replaceChildren(make('span', {}, text())); // the same words again are spoken, too
     }
   };
 }

@@ -220,7 +220,7 @@ function run(site, parts, lost, moved) {
       part.render(view);
     }
     announce(view);
-    notify(newsOf(site, view));
+    notify(newsOf(site, view), view.ticket?.state === 'offered' ? view.ticket.expires_at : 0);
     documents.saveBeforeTheEnd(view);
     connection.report();
     follow(view);

@@ -7,26 +7,31 @@ const MARK = '(!) ';
 
 const can = () => (window.isSecureContext ? window.Notification?.permission : undefined);
 
-/** Returns a function that is told what is new, in words; the same words again are no news. */
+/**
+ * Returns a function that is told what is new, in words, and until when it holds; the same words
+ * are news again only if that end was put off.
+ */
 export function notifier() {
   let lastText = '';
+  let lastEnd = 0;
   document.addEventListener('visibilitychange', () => {
     if (!document.hidden && document.title.startsWith(MARK)) {
       document.title = document.title.slice(MARK.length);
     }
   });
-  return text => {
-    if (text && text !== lastText && document.hidden) {
+  return (text, end = 0) => {
+    if (text && (text !== lastText || end > lastEnd) && document.hidden) {
       document.title = document.title.startsWith(MARK) ? document.title : MARK + document.title;
       if (can() === 'granted') {
         try {
-          new Notification(text, { tag: 'miglab' });
+          new Notification(text, { tag: 'miglab', renotify: true });
         } catch {
           // a phone's browser wants a service worker: the title says it
         }
       }
     }
     lastText = text;
+    lastEnd = end;
   };
 }
 
