@@ -387,6 +387,25 @@ def without_exchange(_: Function) -> Function:
     return all_reduce
 
 
+def two_all_reduces(call_of: Function) -> Function:
+    """An all-reduce is made twice, and every other collective once."""
+
+    def changed(collective: str, *arguments: Any) -> Any:
+        call, result, mean = call_of(collective, *arguments)
+        return (repeat(call, 2) if collective == "all-reduce" else call), result, mean
+
+    return changed
+
+
+def few_numbers(arrays: Function) -> Function:
+    """Every message has a kilobyte."""
+
+    def kilobyte(_: float, device: str) -> Any:
+        return arrays(0.001, device)
+
+    return kilobyte
+
+
 def exchanged_optimizers(optimizer_of: Function) -> Function:
     def exchanged(name: str, weights: Any) -> Any:
         import torch

@@ -184,6 +184,11 @@ WORLDS: Mapping[str, tuple[BrokenWorld, ...]] = {
             "four messages cost four times one", "SimulatedNetwork", changes.blocks_a_message
         ),
     ),
+    "DP-15": (
+        BrokenWorld("nothing is exchanged", ALL_REDUCE, changes.without_exchange),
+        BrokenWorld("an all-reduce is made twice", "call_of", changes.two_all_reduces),
+        BrokenWorld("every message has a kilobyte", "arrays", changes.few_numbers),
+    ),
     "SH-1": (
         BrokenWorld("sixteen units are one", LAYERS, changes.units_are(1)),
         BrokenWorld("one unit is sixteen", LAYERS, changes.units_are(16)),

@@ -319,6 +319,27 @@ CHECKS: dict[str, Check] = {
         "the timelines: when each message starts, and what waits for it",
         least_gain=1.0,
     ),
+    # gloo has no reduce-scatter of its own: it all-reduces, and each rank keeps its part; NCCL has
+    "DP-15": Check(
+        "One collective uses the link worse: with the longest message, a reduce-scatter's bus "
+        "bandwidth is less than three quarters of an all-reduce's",
+        "No collective uses the link much worse: with the longest message, a reduce-scatter's bus "
+        "bandwidth is at least three quarters of an all-reduce's",
+        greater("reduce-scatter per byte on the bus", "all-reduce per byte on the bus", 4 / 3),
+        "what each collective really sends, and whether its result is right",
+        {**on_every_tier(SUPPORTED), Tier.SEVERAL_GPUS: CONTRADICTED},
+        (
+            Premise(
+                values_in("results that are right", 0.99),
+                "a collective's result is wrong: something was not exchanged",
+            ),
+            Premise(
+                values_in("share of its bytes that the longest message had", 0.99, 1.01),
+                "messages do not have the bytes of their labels",
+            ),
+        ),
+        instead="a byte on the bus takes {:.2f} times as long in a reduce-scatter",
+    ),
     # the mean of two halves' gradients is the whole batch's: only rounding differs
     "DP-13": Check(
         "With the same batches, two ranks end with at least 2 % more bits per byte than one",

@@ -1,6 +1,7 @@
 """Tools and exact checks of the exercises."""
 
 from labkit.exercises import capstone, networks, packing, roofline, sharding, small_model
+from labkit.exercises.bandwidth_checks import check_bandwidths
 from labkit.exercises.code_checks import Wires, run_ranks
 from labkit.exercises.formula_checks import (
     check_attainable,

@@ -61,6 +61,7 @@ RING = ("4a_averaging", "ring_verdict", "ring_all_reduce")
 TENSORS = ("4b_sending", "per_tensor_verdict", "per_tensor")
 FLAT = ("4b_sending", "flat_verdict", "flat")
 BUCKETS = ("4b_sending", "buckets_verdict", "Buckets")
+BANDWIDTHS = ("4b_sending", "bandwidths_verdict", "bandwidths")
 ROWS = ("5a_splitting_layers", "rows_verdict", "split_rows")
 COLUMNS = ("5a_splitting_layers", "columns_verdict", "split_columns")
 FORWARD = ("5a_splitting_layers", "pair_verdict", "pair_forward")
@@ -136,6 +137,11 @@ MISTAKES = [
      "they must be"),
     (BUCKETS, "(wait() / self.world)", "wait()", "sum, not their mean"),
     (BUCKETS, ">= self.most", ">= 2 * self.most", "they must be"),
+    (BANDWIDTHS, "input_bytes * ranks if", "input_bytes if", "that of its result"),
+    (BANDWIDTHS, "2 * share", "share", "each number travels twice"),
+    (BANDWIDTHS, '"broadcast": 1', '"broadcast": share', "must leave that rank"),
+    (BANDWIDTHS, "return size / seconds / 1e9, ", "return ", "return 2 values"),
+    (BANDWIDTHS, "return size", "size *= 8\n    return size", "gigabits"),
     (ROWS, "sum(products)", "2 * sum(products)", "is not x @ w"),
     (COLUMNS, "torch.cat(", "None and torch.cat(", "write the split by columns first"),
     (COLUMNS, "products, dim=1)", "products, dim=0)", "is not x @ w"),

@@ -248,6 +248,72 @@ def per_tensor(gradients, world, all_reduce):
 """,
         },
     ),
+    "bandwidths": Exercise(
+        "4b_sending",
+        "bandwidths_verdict",
+        {
+            "the input of an all-gather": ("input_bytes * ranks if", "input_bytes if"),
+            "every input counts in every collective": (
+                'input_bytes * ranks if collective == "all-gather" else input_bytes',
+                "input_bytes * ranks",
+            ),
+            "an all-reduce sends once": ("2 * share", "share"),
+            "every collective is an all-reduce": (
+                '"all-gather": share, "reduce-scatter": share, "broadcast": 1',
+                '"all-gather": 2 * share, "reduce-scatter": 2 * share, "broadcast": 2 * share',
+            ),
+            "a broadcast is shared out": ('"broadcast": 1', '"broadcast": share'),
+            "two ranks, whatever there are": ("(ranks - 1) / ranks", "1 / 2"),
+            "each rank sends to itself, too": ("(ranks - 1) / ranks", "1"),
+            "gigabits": ("return size", "size *= 8\n    return size"),
+            "GiB": (
+                "size / seconds / 1e9, sent * size / seconds / 1e9",
+                "size / seconds / 2**30, sent * size / seconds / 2**30",
+            ),
+            "MB/s": (
+                "size / seconds / 1e9, sent * size / seconds / 1e9",
+                "size / seconds / 1e6, sent * size / seconds / 1e6",
+            ),
+            "the bus bandwidth alone": ("return size / seconds / 1e9, ", "return "),
+            "exchanged": (
+                "size / seconds / 1e9, sent * size / seconds / 1e9",
+                "sent * size / seconds / 1e9, size / seconds / 1e9",
+            ),
+            "the factor divides": ("sent * size / seconds", "size / seconds / sent"),
+        },
+        {
+            "by cases": """
+def bandwidths(collective, input_bytes, ranks, seconds):
+    if collective == "all-gather":
+        input_bytes *= ranks
+    algbw = input_bytes / 1e9 / seconds
+    if collective == "broadcast":
+        return algbw, algbw
+    busbw = algbw * (1 - 1 / ranks)
+    return (algbw, 2 * busbw) if collective == "all-reduce" else (algbw, busbw)
+""",
+            "by what a rank sends": """
+def bandwidths(collective, input_bytes, ranks, seconds):
+    part = input_bytes if collective == "all-gather" else input_bytes / ranks
+    others = ranks - 1
+    sent = {"all-reduce": 2 * others, "broadcast": ranks}.get(collective, others) * part
+    return [ranks * part / (seconds * 1e9), sent / (seconds * 1e9)]
+""",
+            "a match": """
+def bandwidths(collective, input_bytes, ranks, seconds):
+    size, factor = input_bytes, (ranks - 1) / ranks
+    match collective:
+        case "all-gather":
+            size = ranks * size
+        case "all-reduce":
+            factor *= 2
+        case "broadcast":
+            factor = 1.0
+    algorithm = size / seconds * 1e-9
+    return algorithm, factor * algorithm
+""",
+        },
+    ),
     "flat": Exercise(
         "4b_sending",
         "flat_verdict",

@@ -12,6 +12,7 @@ from labkit.notebook.catalogue import reading
 from labkit.panel.experiment import AskedPoint, Curves, Experiment, Look, Points, PublishedRow
 
 WHOLE_GRADIENT, ONE_NUMBER = "the whole gradient", "one number"
+ALL_REDUCE, REDUCE_SCATTER = "all-reduce", "reduce-scatter"
 
 
 def ideal(points: Points) -> Curves:
@@ -61,6 +62,30 @@ def by_message(points: Points) -> Data:
         longest = points[-1]
         share = megabytes[longest.label] / longest.x
         series["share of its bytes that the longest message had"] = [share]
+    return series
+
+
+def longest_all_reduce(points: Points) -> Point:
+    """The all-reduce of the longest message."""
+    return max((p for p in points if p.series == ALL_REDUCE), key=lambda point: point.x)
+
+
+def by_bytes_on_the_bus(points: Points) -> Data:
+    """Seconds of the longest all-reduce and reduce-scatter, per share that each must send.
+
+    An all-reduce must send each number twice as often.  Beside them, whether every collective's
+    first result was right, and the longest message had the bytes of its label.
+    """
+    longest = max(point.x for point in points)
+    samples = {point.series: point.records[0].samples_s for point in points if point.x == longest}
+    series: dict[str, Sequence[float]] = {
+        f"{ALL_REDUCE} per byte on the bus": [seconds / 2 for seconds in samples[ALL_REDUCE]],
+        f"{REDUCE_SCATTER} per byte on the bus": samples[REDUCE_SCATTER],
+    }
+    known_facts = points[0].records[0].setting
+    series["results that are right"] = [float(known_facts["right"])]
+    megabytes = cast("float", known_facts["longest"])
+    series["share of its bytes that the longest message had"] = [megabytes / longest]
     return series
 
 
@@ -190,6 +215,17 @@ EXPERIMENTS = (
         asked=AskedPoint(with_buckets, percent_of_sending, "ms"),
         data=reading.on_free_cores(reading.by_label),
         look=Look.BARS,
+    ),
+    Experiment(
+        key="DP-15",
+        title="Bus bandwidth of four collectives",
+        question="How many GB/s is the bus bandwidth of the longest all-reduce?",
+        x_label="megabytes of the whole array",
+        y_label="bus bandwidth (GB/s)",
+        unit="GB/s",
+        asked=longest_all_reduce,
+        data=by_bytes_on_the_bus,
+        look=Look.LOG_X | Look.LOG_Y,
     ),
     Experiment(
         key="DP-7",
