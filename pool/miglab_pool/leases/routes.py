@@ -165,7 +165,7 @@ async def line(
     if user is None:
         raise DeniedError(422, "no-user", "Say whose line this is.")
     name = await runner.name_of(user_id, user) if user_id else user
-    return await runner.look(lambda pool: pool.tickets.line(name))
+    return await runner.query_view(lambda pool: pool.tickets.line(name))
 
 
 @router.get("/tickets/{ticket_id}/alternatives")
