@@ -39,7 +39,7 @@ from miglab_pool.state.clock import PoolClock
 from miglab_pool.state.people import People
 from miglab_pool.state.store import Store, Wellness
 from miglab_pool.state.view import PoolView
-from miglab_pool.usage.report import Facts, read_facts
+from miglab_pool.usage.report import Period, WeeklyUsage, read_facts, sum_by_week
 from miglab_pool.worker import disks, inspect_gpu, jobs, proof_loans, reconcile
 from miglab_pool.worker.disks import DiskUse, read_disks
 from miglab_pool.worker.holders import HostHolders
@@ -133,14 +133,14 @@ class Pool:
         for uuid in self.worker.driver.uuids if gpu is None else (gpu,):
             inspect_gpu.sample(self.worker, uuid)
 
-    def usage_facts(
-        self, since: float, until: float, courses: Collection[str] | None = None
-    ) -> Facts:
+    def weekly_usage(self, period: Period, courses: Collection[str] | None = None) -> WeeklyUsage:
         """Read the usage of a period, of these courses or of all.
 
         Reads only the ledger's file, from any thread, and delays no decision.
         """
-        return read_facts(self.store.ledger.path, since, until, courses)
+        ledger = self.store.ledger.path
+        with read_facts(ledger, period.since, period.until, courses) as facts:
+            return sum_by_week(facts, period)
 
     def wellness(self) -> dict[str, Wellness]:
         """Each GPU's last health reading, by UUID."""

@@ -26,8 +26,8 @@ from miglab_pool.http.runner_protocol import RunnerOf
 from miglab_pool.usage.report import (
     DAY,
     BadPeriod,
-    Facts,
     Period,
+    WeeklyUsage,
     build_report,
     busiest,
     days,
@@ -43,9 +43,7 @@ Day = Annotated[dt.date | None, Query(ge=FIRST_DAY)]
 class UsagePool(Protocol):
     """What the routes of usage use of the pool."""
 
-    def usage_facts(
-        self, since: float, until: float, courses: Collection[str] | None = None
-    ) -> Facts:
+    def weekly_usage(self, period: Period, courses: Collection[str] | None = None) -> WeeklyUsage:
         """Read the usage of a period, of these courses or of all."""
 
 
@@ -114,19 +112,18 @@ async def read_report(
     principal: Principal,
     runner: RunnerOf[UsagePool],
     query: UsageQuery,
-    derive: Callable[[Facts, Period], T],
+    derive: Callable[[WeeklyUsage, Period], T],
 ) -> tuple[UsageReport, T]:
-    """Read the report of the courses that the principal may see, and a value from its facts.
+    """Read the report of the courses that the principal may see, and a value from its usage.
 
     Both are computed on the reports' thread, since thousands of leases take seconds.
     """
     courses, period = principal.courses(Right.SEE_USAGE), query.period
 
     def work(pool: UsagePool) -> tuple[UsageReport, T]:
-        facts = pool.usage_facts(period.since, period.until, courses)
-        return build_report(facts, query.since, query.until, period, query.group_by), derive(
-            facts, period
-        )
+        weekly_usage = pool.weekly_usage(period, courses)
+        built_report = build_report(weekly_usage, query.since, query.until, period, query.group_by)
+        return built_report, derive(weekly_usage, period)
 
     return await runner.query_ledger(work)
 
@@ -139,7 +136,7 @@ async def usage(
     format: Literal["json", "csv"] = "json",
 ) -> UsageReport | Response:
     """Slice-hours, waits, idle share, reclaims and refusals of the courses that one may see."""
-    usage_report, _ = await read_report(principal, runner, query, lambda _facts, _period: None)
+    usage_report, _ = await read_report(principal, runner, query, lambda _usage, _period: None)
     if format == "json":
         return usage_report
     return csv_file(file_name(usage_report), to_csv(usage_report))
@@ -180,9 +177,9 @@ class Columns:
     description: str
 
 
-def weeks(facts: Facts, period: Period) -> Columns:
+def weeks(weekly_usage: WeeklyUsage, period: Period) -> Columns:
     """Chart slice-hours by week, stacked by course: the busiest by name, the others together."""
-    by_week, by_course = hours_by_week(facts, period), defaultdict[str, float](float)
+    by_week, by_course = hours_by_week(weekly_usage), defaultdict[str, float](float)
     for (_, course), used in by_week.items():
         by_course[course] += used
     courses = busiest(by_course, MOST_COURSES)

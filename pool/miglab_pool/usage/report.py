@@ -1,6 +1,7 @@
 """Usage of a period: slice-hours, waits, idle time, reclaims and refusals.
 
-`read_facts` reads the period's facts from the ledger; the rest is pure: facts in, rows out.  A
+`read_facts` reads the period's facts from the ledger; the rest is pure.  Facts are summed by week
+while they are read, since a semester has too many leases to hold; rows are made of these sums.  A
 slice-hour is one memory slice held by a server for one hour: a 3g.20gb of four memory slices uses
 four of them in an hour.
 """
@@ -9,7 +10,8 @@ import datetime as dt
 import math
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -93,20 +95,23 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """A period's facts in the ledger; ``waiting``: who still waits, and since when."""
+    """A period's facts in the ledger, each read once; ``waiting``: who still waits, since when."""
 
-    lease_uses: tuple[ReportedUse, ...] = ()
-    observed_days: tuple[ObservedDay, ...] = ()
-    reclaims: tuple[Event, ...] = ()
-    refusals: tuple[Event, ...] = ()
-    waiting: tuple[Event, ...] = ()
+    lease_uses: Iterable[ReportedUse] = ()
+    observed_days: Iterable[ObservedDay] = ()
+    reclaims: Iterable[Event] = ()
+    refusals: Iterable[Event] = ()
+    waiting: Iterable[Event] = ()
 
 
 # -- what the ledger says -------------------------------------------------------------------------
 
 
-def read_facts(ledger: Path, since: float, until: float, courses: Collection[str] | None) -> Facts:
-    """Read a period's facts from the ledger.
+@contextmanager
+def read_facts(
+    ledger: Path, since: float, until: float, courses: Collection[str] | None
+) -> Iterator[Facts]:
+    """Read a period's facts from the ledger, as they are asked for in the block.
 
     Args:
         ledger: its file.
@@ -121,14 +126,9 @@ def read_facts(ledger: Path, since: float, until: float, courses: Collection[str
     waits = (tickets.state == TicketState.WAITING) & (tickets.created_at < until)
     waiting = select(tickets.created_at, tickets.user, tickets.course, tickets.shape)
     with open_read_only(ledger) as connection:
-        lease_uses = tuple(_lease_uses(connection, since, until, of_lease))
-        return Facts(
-            lease_uses=lease_uses,
-            observed_days=tuple(
-                _observed_days(
-                    connection, since, until, {lease_use.lease for lease_use in lease_uses}
-                )
-            ),
+        yield Facts(
+            lease_uses=_lease_uses(connection, since, until, of_lease),
+            observed_days=_observed_days(connection, since, until),
             reclaims=_events(connection, _reclaims(), is_then, of_lease),
             refusals=_events(connection, refused, is_then, of_ticket),
             waiting=_events(connection, waiting, waits, of_ticket),
@@ -152,26 +152,23 @@ def _lease_uses(
         .where(leases.ended_at.is_(None) | (leases.ended_at > since))
     )
     requesters: dict[tuple[str, str, str], Requester] = {}  # few have most of the leases
-    for lease, user, course, shape, requested_at, granted_at, *ends, size in connection.execute(
-        query
-    ):
+    for (
+        lease, user, course, shape, requested_at, granted_at, began_at, ended_at, size,
+    ) in connection.execute(query):  # fmt: skip
         wait_s = None if requested_at is None else granted_at - requested_at
         key = (user, course, shape)
         requester = requesters.get(key) or requesters.setdefault(key, Requester(*key))
-        yield ReportedUse(lease, requester, size, granted_at, wait_s, *ends)
+        yield ReportedUse(lease, requester, size, granted_at, wait_s, began_at, ended_at)
 
 
-def _observed_days(
-    connection: Connection, since: float, until: float, leases: Collection[int]
-) -> Iterator[ObservedDay]:
-    """Yield activity by day; the days on which the period begins and ends count by their noon."""
+def _observed_days(connection: Connection, since: float, until: float) -> Iterator[ObservedDay]:
+    """Yield every lease's activity by day; the first and the last day count by their noon."""
     activity = tables.activity.c
     days = activity.day.between(int(since // DAY_S), int(until // DAY_S))
     query = select(activity.lease, activity.day, activity.active_s, activity.idle_s).where(days)
     for lease, day, active_s, idle_s in connection.execute(query):
-        if lease in leases:
-            at = min(max((day + 0.5) * DAY_S, since), until - 1)
-            yield ObservedDay(lease, at, active_s, idle_s)
+        at = min(max((day + 0.5) * DAY_S, since), until - 1)
+        yield ObservedDay(lease, at, active_s, idle_s)
 
 
 def _reclaims() -> Select[Any]:
@@ -201,11 +198,9 @@ def _transitions_to(table: Table, kind: str, to_state: str) -> Select[Any]:
 
 def _events(
     connection: Connection, query: Select[Any], *conditions: ColumnElement[bool]
-) -> tuple[Event, ...]:
-    return tuple(
-        Event(Requester(*requester), at)
-        for at, *requester in connection.execute(query.where(*conditions))
-    )
+) -> Iterator[Event]:
+    for at, *requester in connection.execute(query.where(*conditions)):
+        yield Event(Requester(*requester), at)
 
 
 # -- the report -----------------------------------------------------------------------------------
@@ -241,7 +236,9 @@ class Period:
 
 
 @dataclass(slots=True)
-class _UsageSum:
+class UsageSum:
+    """The sum of some uses: seconds, those of slices by size, counts, and every wait."""
+
     slice_s: float = 0.0
     leases: int = 0
     waits: list[float] = field(default_factory=list)
@@ -251,9 +248,11 @@ class _UsageSum:
     refusals: int = 0
 
     def count(self, counter: str) -> None:
+        """Add one to a counter."""
         setattr(self, counter, getattr(self, counter) + 1)
 
-    def add(self, other: "_UsageSum") -> None:
+    def add(self, other: "UsageSum") -> None:
+        """Add the other sum to this one."""
         self.slice_s += other.slice_s
         self.leases += other.leases
         self.waits += other.waits
@@ -263,6 +262,7 @@ class _UsageSum:
         self.refusals += other.refusals
 
     def row(self, key: str) -> UsageRow:
+        """Return the row of a report."""
         waits = sorted(self.waits)
         known_s = self.active_s + self.idle_s
         return UsageRow(
@@ -278,87 +278,90 @@ class _UsageSum:
         )
 
 
+WeeklyUsage = Mapping[tuple[Requester, str], UsageSum]
+"""The usage of each requester in each week of a period."""
+
+
 def report(
-    facts: Facts, period: Period, group_by: GroupBy
+    weekly_usage: WeeklyUsage, period: Period, group_by: GroupBy
 ) -> tuple[tuple[UsageRow, ...], UsageRow]:
     """Return one row per group, and the row of the whole period.
 
     Weeks come in order without gaps, other groups by use, most first.
     """
-    sums = _tally(facts, period, _key_of(group_by, period))
-    total = _UsageSum()
-    for group_sum in sums.values():
-        total.add(group_sum)
+    sums: dict[str, UsageSum] = defaultdict(UsageSum)
+    total = UsageSum()
+    for (requester, week), usage_sum in weekly_usage.items():
+        sums[week if group_by is GroupBy.WEEK else getattr(requester, group_by.value)].add(
+            usage_sum
+        )
+        total.add(usage_sum)
     if group_by is GroupBy.WEEK:
-        rows = [sums.get(week, _UsageSum()).row(week) for week in period.weeks]
+        rows = [sums.get(week, UsageSum()).row(week) for week in period.weeks]
     else:
         rows = [group_sum.row(key) for key, group_sum in sums.items()]
         rows.sort(key=lambda row: (-row.slice_hours, row.key))
     return tuple(rows), total.row("")
 
 
-def hours_by_week(facts: Facts, period: Period) -> dict[tuple[str, str], float]:
+def hours_by_week(weekly_usage: WeeklyUsage) -> dict[tuple[str, str], float]:
     """Return the slice-hours of each week and course in which there are any."""
-    weeks, mondays = period.weeks, period.mondays
     seconds: dict[tuple[str, str], float] = defaultdict(float)
-    for lease_use in facts.lease_uses:
-        if lease_use.began_at is None:
-            continue
-        course, size = lease_use.requester.course, lease_use.size
-        for begin, end in periods_of_use(lease_use.began_at, lease_use.ended_at, period, mondays):
-            seconds[weeks[bisect_right(mondays, begin)], course] += size * (end - begin)
+    for (requester, week), usage_sum in weekly_usage.items():
+        if usage_sum.slice_s:
+            seconds[week, requester.course] += usage_sum.slice_s
     return {key: slice_s / HOUR_S for key, slice_s in seconds.items()}
 
 
-def _tally(
-    facts: Facts, period: Period, key: Callable[[Requester, float], str]
-) -> dict[str, _UsageSum]:
-    """Sum the figures by any key.
+def sum_by_week(facts: Facts, period: Period) -> WeeklyUsage:
+    """Sum what happened by requester and week.
 
     Args:
         facts: of the period, or of more: what lies outside does not count.
         period: a lease that lives, or goes on, counts up to its end.
-        key: the group of a requester at a moment.
     """
-    sums: dict[str, _UsageSum] = defaultdict(_UsageSum)
-    mondays = period.mondays
+    sums: dict[tuple[Requester, str], UsageSum] = defaultdict(UsageSum)
+    weeks, mondays = period.weeks, period.mondays
+
+    def sum_at(requester: Requester, at: float) -> UsageSum:
+        return sums[requester, weeks[bisect_right(mondays, at)]]
+
+    requesters: dict[int, Requester] = {}
+    sizes: dict[int, int] = {}
     for lease_use in facts.lease_uses:
-        _add_lease_use(sums, lease_use, period, mondays, key)
+        requesters[lease_use.lease], sizes[lease_use.lease] = lease_use.requester, lease_use.size
+        _add_lease_use(lease_use, period, mondays, sum_at)
+    for observed in facts.observed_days:
+        if (size := sizes.get(observed.lease)) is not None and period.covers(observed.at):
+            week_sum = sum_at(requesters[observed.lease], observed.at)
+            week_sum.active_s += size * observed.active_s
+            week_sum.idle_s += size * observed.idle_s
     for waiting in facts.waiting:
         if waiting.at < period.until:  # so long already; those served alone would make it short
             waited_s = period.until - waiting.at
-            sums[key(waiting.requester, period.until - 1)].waits.append(waited_s)
-    leases = {lease_use.lease: lease_use for lease_use in facts.lease_uses}
-    for observed in facts.observed_days:
-        if period.covers(observed.at) and observed.lease in leases:
-            lease_use = leases[observed.lease]
-            key_sum = sums[key(lease_use.requester, observed.at)]
-            key_sum.active_s += lease_use.size * observed.active_s
-            key_sum.idle_s += lease_use.size * observed.idle_s
+            sum_at(waiting.requester, period.until - 1).waits.append(waited_s)
     for counter, events in (("reclaims", facts.reclaims), ("refusals", facts.refusals)):
         for event in events:
             if period.covers(event.at):
-                sums[key(event.requester, event.at)].count(counter)
+                sum_at(event.requester, event.at).count(counter)
     return sums
 
 
 def _add_lease_use(
-    sums: dict[str, _UsageSum],
     lease_use: ReportedUse,
     period: Period,
     mondays: Sequence[float],
-    key: Callable[[Requester, float], str],
+    sum_at: Callable[[Requester, float], UsageSum],
 ) -> None:
+    requester, began_at = lease_use.requester, lease_use.began_at
     if lease_use.wait_s is not None and period.covers(lease_use.granted_at):
-        sums[key(lease_use.requester, lease_use.granted_at)].waits.append(
-            max(0.0, lease_use.wait_s)
-        )
-    if lease_use.began_at is None:
+        sum_at(requester, lease_use.granted_at).waits.append(max(0.0, lease_use.wait_s))
+    if began_at is None:
         return
-    if period.covers(lease_use.began_at):
-        sums[key(lease_use.requester, lease_use.began_at)].leases += 1
-    for begin, end in periods_of_use(lease_use.began_at, lease_use.ended_at, period, mondays):
-        sums[key(lease_use.requester, begin)].slice_s += lease_use.size * (end - begin)
+    if period.covers(began_at):
+        sum_at(requester, began_at).leases += 1
+    for begin, end in periods_of_use(began_at, lease_use.ended_at, period, mondays):
+        sum_at(requester, begin).slice_s += lease_use.size * (end - begin)
 
 
 def periods_of_use(
@@ -394,17 +397,6 @@ def midnight(day: dt.date, zone: ZoneInfo) -> float:
     return dt.datetime.combine(day, dt.time(), zone).timestamp()
 
 
-def _key_of(group_by: GroupBy, period: Period) -> Callable[[Requester, float], str]:
-    weeks, mondays = period.weeks, period.mondays
-    keys: dict[GroupBy, Callable[[Requester, float], str]] = {
-        GroupBy.COURSE: lambda requester, _at: requester.course,
-        GroupBy.USER: lambda requester, _at: requester.user,
-        GroupBy.SHAPE: lambda requester, _at: requester.shape,
-        GroupBy.WEEK: lambda _requester, at: weeks[bisect_right(mondays, at)],
-    }
-    return keys[group_by]
-
-
 class BadPeriod(ValueError):
     """There is no such period; the message says why."""
 
@@ -432,10 +424,10 @@ def period_of(first: dt.date, last: dt.date, zone: ZoneInfo, now: float) -> Peri
 
 
 def build_report(
-    facts: Facts, first: dt.date, last: dt.date, period: Period, group_by: GroupBy
+    weekly_usage: WeeklyUsage, first: dt.date, last: dt.date, period: Period, group_by: GroupBy
 ) -> UsageReport:
     """Build the report of a period."""
-    rows, total = report(facts, period, group_by)
+    rows, total = report(weekly_usage, period, group_by)
     return UsageReport(
         since=first,
         until=last,

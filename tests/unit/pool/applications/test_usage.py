@@ -18,7 +18,17 @@ from tests.unit.pool.conftest import World
 from miglab_api.usage import BOM, FIGURES, FORMULA, GroupBy, UsageRow, escape_formula, to_csv
 from miglab_pool.pool import Pool
 from miglab_pool.refused import Refused
-from miglab_pool.usage.page import FLOOR, OTHERS, TOP, bars, hours_in_words, percent, scale, weeks
+from miglab_pool.usage.page import (
+    FLOOR,
+    OTHERS,
+    TOP,
+    Columns,
+    bars,
+    hours_in_words,
+    percent,
+    scale,
+    weeks,
+)
 from miglab_pool.usage.report import (
     LONGEST_DAYS,
     BadPeriod,
@@ -30,6 +40,7 @@ from miglab_pool.usage.report import (
     days,
     midnight,
     period_of,
+    sum_by_week,
 )
 
 from .conftest import as_
@@ -125,9 +136,8 @@ def test_harmless_text(text: str) -> None:
 def test_a_name_of_many_lines_is_one_row() -> None:
     """Quotes, separators and line ends in a name break neither row nor column."""
     person = Requester('a";b,c\r\n"=1', "ml", "1g.5gb")
-    usage = build_report(
-        facts_of(person), DAY, DAY, period_of(DAY, DAY, UTC, AT + 9e9), GroupBy.USER
-    )
+    period = period_of(DAY, DAY, UTC, AT + 9e9)
+    usage = build_report(sum_by_week(facts_of(person), period), DAY, DAY, period, GroupBy.USER)
     rows = list(csv.reader(io.StringIO(to_csv(usage).removeprefix(BOM))))
     assert len(rows) == 2 and {len(row) for row in rows} == {1 + len(FIGURES)}
     assert rows[1][0] == 'a";b,c "=1'
@@ -176,6 +186,10 @@ def held_lease(
     )
 
 
+def chart_of(*lease_uses: ReportedUse) -> Columns:
+    return weeks(sum_by_week(Facts(lease_uses=lease_uses), PERIOD), PERIOD)
+
+
 def row(key: str = "ml", **fields: Any) -> UsageRow:
     values = {
         "slice_hours": 10.0, "leases": 1, "wait_p50_s": 30.0, "wait_p95_s": 60.0,
@@ -197,16 +211,14 @@ def test_a_scale_holds_what_it_measures(highest: float) -> None:
 )
 def test_no_two_ticks_read_the_same(hours: float, label: str) -> None:
     """However little or much was used, an axis counts upwards."""
-    ticks = weeks(Facts(lease_uses=(held_lease(1, "ml", hours=hours),)), PERIOD).ticks
+    ticks = chart_of(held_lease(1, "ml", hours=hours)).ticks
     labels = [text for _, text in ticks]
     assert len(set(labels)) == len(labels) and label in labels
 
 
 def test_columns_stand_on_each_other() -> None:
     """Two courses in one week: one box on the other, together as high as the sum."""
-    chart = weeks(
-        Facts(lease_uses=(held_lease(1, "ml", hours=3), held_lease(2, "vision", hours=1))), PERIOD
-    )
+    chart = chart_of(held_lease(1, "ml", hours=3), held_lease(2, "vision", hours=1))
     below, above = chart.boxes
     assert below.y + below.height == pytest.approx(FLOOR, abs=0.02)
     assert above.y + above.height == pytest.approx(below.y, abs=0.02)
@@ -219,8 +231,7 @@ def test_columns_stand_on_each_other() -> None:
 
 def test_the_fifth_course_is_among_the_others() -> None:
     """Only as many are told apart as can be; the rest is one, and nothing is left out."""
-    facts = Facts(lease_uses=tuple(held_lease(n, f"course-{n}", hours=9 - n) for n in range(7)))
-    chart = weeks(facts, PERIOD)
+    chart = chart_of(*(held_lease(n, f"course-{n}", hours=9 - n) for n in range(7)))
     assert [name for _, name in chart.legend] == [f"course-{n}" for n in range(4)] + [OTHERS]
     assert sum(box.height for box in chart.boxes) == pytest.approx(
         (FLOOR - TOP) * sum(9 - n for n in range(7)) / scale(42)[1], abs=0.1
@@ -229,7 +240,7 @@ def test_the_fifth_course_is_among_the_others() -> None:
 
 def test_nothing_used_draws_nothing() -> None:
     """No box, no division by zero, and it says so."""
-    chart = weeks(Facts(), PERIOD)
+    chart = chart_of()
     assert chart.boxes == () and chart.description == "Nothing was used in any week."
     assert bars([row(slice_hours=0.0, wait_p50_s=None, wait_p95_s=None, idle_share=None)])
 
@@ -289,6 +300,6 @@ async def test_a_long_list_is_cut_and_says_so(
 ) -> None:
     """The first two hundred students; the sheet has them all."""
     term = Facts(lease_uses=tuple(held_lease(n, "ml", user=f"student{n}") for n in range(250)))
-    monkeypatch.setattr(pool, "usage_facts", lambda *_: term)
+    monkeypatch.setattr(pool, "weekly_usage", lambda period, _: sum_by_week(term, period))
     page = (await client.get(f"{SHOWN}&by=user", headers=as_("admin-token"))).text
     assert page.count('<th scope="row">student') == 200 and "The first 200 of 250" in page

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from sqlalchemy import Connection, event
@@ -15,7 +16,7 @@ from miglab_pool.staff import log
 from miglab_pool.staff.log import AuditQuery, delete_old, read_entries
 from miglab_pool.state.store import read_ended_uses
 from miglab_pool.usage import report
-from miglab_pool.usage.report import read_facts
+from miglab_pool.usage.report import Period
 
 DAY_S = 86_400.0
 WHOLE_TABLE = re.compile(r"SCAN (leases|tickets|slices|lease_slices|transitions$)")
@@ -23,7 +24,8 @@ Work = Callable[[World], object]
 
 
 def usage_of_a_week(world: World) -> object:
-    return read_facts(world.ledger.path, world.at - 7 * DAY_S, world.at, None)
+    period = Period(world.at - 7 * DAY_S, world.at, ZoneInfo("UTC"))
+    return world.pool.weekly_usage(period)
 
 
 def log_of_a_year_ago(world: World, **filters: Any) -> object:

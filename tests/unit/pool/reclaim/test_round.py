@@ -26,6 +26,7 @@ from miglab_pool.reclaim.round import READING_LIVES_S, Explanation, Reclaimer
 from miglab_pool.refused import Refused
 from miglab_pool.schedule import parse_window
 from miglab_pool.settings import Course, PoolSettings, Reclaim
+from miglab_pool.usage.report import read_facts
 
 LIMITS = Reclaim(
     idle_s=1000, idle_wanted_s=400, holding_factor=2, warning_s=120, stale_s=90, unused_s=600
@@ -202,10 +203,8 @@ def test_what_each_lease_was_doing(lab: ReclaimWorld) -> None:
         idle.id: Activity.IDLE_HOLDING,
         silent.id: Activity.UNKNOWN,
     }
-    looked = {
-        activity.lease: activity
-        for activity in lab.pool.usage_facts(lab.at - 86400, lab.at + 86400).observed_days
-    }
+    with read_facts(lab.ledger.path, lab.at - 86400, lab.at + 86400, None) as facts:
+        looked = {activity.lease: activity for activity in facts.observed_days}
     assert looked[active.id].active_s > 600 and looked[active.id].idle_s == 0
     assert looked[idle.id].idle_s > 600
     assert (looked[silent.id].active_s, looked[silent.id].idle_s) == (0, 0)
