@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from playwright.async_api import expect
 from tests.browser.people import SCREENSHOTS
 
 from miglab_api.reservations import ReservationRequest
@@ -80,3 +81,13 @@ async def test_a_page_prints_black_on_white(open_page: Open, path: str, width: i
     if SCREENSHOTS:
         name = path.split("?")[0]
         await page.pdf(path=Path(SCREENSHOTS) / f"{name}.pdf", prefer_css_page_size=True)
+
+
+async def test_a_message_to_all_is_counted_as_far_as_is_known(open_page: Open) -> None:
+    """While the hub does not say who is in the course, it goes to more than are listed."""
+    page = await open_page("class?course=ml", "instructor-token")
+    await expect(page.get_by_role("button", name="Send to all, at least 12")).to_be_visible()
+    await page.get_by_label("Select student0").press("Space")
+    await expect(page.get_by_role("button", name="Send to the 1 selected")).to_be_visible()
+    await page.get_by_label("Select all who are shown").press("Space")
+    await expect(page.get_by_role("button", name="Send to the 12 selected")).to_be_visible()
