@@ -1,8 +1,10 @@
 # %% [markdown]
 # # 1. Your slice
 #
-# You share a GPU with others, and yet nobody else uses your part of it: the pool has cut out a *slice* with
-# processors (SMs) and memory of its own by MIG (Multi-Instance GPU), and given it to this server alone.
+# In this lab a GPU is shared, and yet nobody else uses your part of it: the pool cuts out a *slice* with
+# processors (SMs) and memory of its own by MIG (Multi-Instance GPU), and lends it to one server alone.
+# The identity card below says whether this server holds a slice, borrows one for each measurement, or measures on
+# its CPU. All three teach you how to measure; only a slice shows what a GPU does.
 #
 # **Afterwards you can decide** whether to believe a number measured here. You will be able to
 #
@@ -19,14 +21,15 @@
 # %% [markdown]
 # ## Identity card
 #
-# **Predict:** how many SMs will PyTorch find, and how much memory? Then run the cell.
+# **Predict:** how many SMs will PyTorch find, and how much memory? On a CPU: how many of its cores may this server
+# use? Then run the cell.
 #
-# The card also says what the pool gave you: a *lease* of a *shape*, which you chose before the server started,
-# and each slice's *UUID*, its name.
+# If you hold a slice, the card also says what the pool gave you: a *lease* of a *shape*, which you chose before the
+# server started, and each slice's *UUID*, its name.
 # One process sees one slice and calls it `cuda:0`, as if it were a whole GPU.
 # Everything is measured in a *child process* that ends afterwards and takes its memory with it;
 # this notebook itself never touches the GPU.
-# If PyTorch cannot open the slice, the notebook stops here, because the CPU would give you figures that are not your slice's.
+# If PyTorch cannot open a slice that you hold, the notebook stops here, because the CPU would give you figures that are not your slice's.
 
 #
 # How large the experiments are depends on what you hold.
@@ -647,7 +650,7 @@ else:
 # ## Hand in
 #
 # Save the notebook (Ctrl+S) and run the cell: it makes one zip of your notebooks and evidence,
-# shows a link to download it, and tells you what would not count as your own work.
+# says what is missing before you download it, and shows what your marker will see.
 #
 # To start this notebook over, run `labkit.fresh_copy("1_your_slice")`:
 # a *fresh copy* appears beside this one, and nothing of yours is overwritten.

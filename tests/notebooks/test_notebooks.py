@@ -17,6 +17,7 @@ from labkit.evidence.checks import CHECKS
 from labkit.evidence.evidence import predict
 from labkit.evidence.published import publications
 from labkit.notebook.catalogue import EXPERIMENTS
+from labkit.notebook.missing import read_tasks
 from labkit.panel.plot import plot_of
 from labkit.records import Verdict
 
@@ -112,6 +113,7 @@ def test_the_solved_notebook_measures_what_its_tier_shows(name, variable, tmp_pa
     assert_evidence(name, tmp_path)
     assert "not chosen yet" not in said_in(notebook)  # notebook 6: its tables are filled, too
     assert (tmp_path / "hand-in.zip").is_file()
+    assert {*read_tasks(notebook.cells).exercises.values()} == {True}
 
 
 def said_in(notebook) -> str:
@@ -154,6 +156,9 @@ def test_a_student_gets_the_parts_that_are_promised_and_no_solution(name, tmp_pa
     for part in ("Afterwards you can decide", "Summary", "ublished", "ptional"):
         assert part.casefold() in prose.casefold(), part
     assert 1 <= prose.count("## Exercise") <= 4
+    tasks = read_tasks(notebook.cells)
+    assert CORE[name] <= {*tasks.experiments}
+    assert all(heading.startswith("Exercise ") for heading in tasks.exercises)
     assert f'labkit.fresh_copy("{name}")' in prose
     assert notebook.cells[-1].source == "labkit.hand_in()"
     lengths = [len(c.source.splitlines()) for c in notebook.cells if c.cell_type == "code"]

@@ -19,6 +19,7 @@ let answeredAt = Date.now();
 
 const rows = () => [...document.querySelectorAll("#part-class tbody tr[data-user]")];
 const shownRows = () => rows().filter((row) => !row.hidden);
+const courseRows = () => rows().filter((row) => !("outside" in row.dataset)); // whom a message to all reaches
 const selectedRows = () => rows().filter((row) => selectedUsers.has(row.dataset.user));
 const boxOf = (row) => row.querySelector("[type=checkbox]");
 
@@ -68,11 +69,12 @@ function count() {
   for (const row of rows()) if (boxOf(row)) boxOf(row).checked = selectedUsers.has(row.dataset.user);
   if (!form) return;
   const selected = selectedRows();
-  const addressees = selected.length ? selected : rows();
+  const addressees = selected.length ? selected : courseRows();
   const withServer = addressees.filter((row) => "there" in row.dataset).length;
   const unknown = addressees.filter((row) => row.dataset.is === "not known").length;
   const hidden = selected.filter((row) => row.hidden).length;
-  byId("send").textContent = selected.length ? `Send to the ${selected.length} selected` : `Send to all ${addressees.length}`;
+  const all = byId("incomplete") ? `Send to all, at least ${addressees.length}` : `Send to all ${addressees.length}`;
+  byId("send").textContent = selected.length ? `Send to the ${selected.length} selected` : all;
   byId("reach").textContent = `${withServer} of ${addressees.length} have a server now`
     + (unknown ? `, and of ${unknown} it is not known` : "") + "; the others see it if they start one in time."
     + (hidden ? ` ${hidden} of those selected are not shown now.` : "");
@@ -147,7 +149,8 @@ form?.addEventListener("submit", async (event) => {
   try {
     if (users.length) await ask("POST", `classes/${encodeURIComponent(course)}/messages`, { users, ...message });
     else await ask("POST", "messages", { to_course: course, ...message });
-    say(`Message sent: ${users.length || rows().length} of ${rows().length} students.`);
+    const all = courseRows().length;
+    say(users.length ? `Message sent: ${users.length} of ${rows().length} students.` : `Message sent to all ${all}.`);
     form.elements.text.value = "";
     selectedUsers.clear();
     count();

@@ -52,16 +52,18 @@ document.addEventListener("change", (event) => {
   if (event.target.form) preview(event.target.form);
 });
 
+let lastPreview = 0;
+
 // How much would be certain, before it is saved; what is not complete yet says nothing.
 async function preview(form) {
   const outlook = form.querySelector("[data-preview]");
   if (!outlook || !form.checkValidity()) return;
-  try {
-    const reservation = await ask("POST", outlook.dataset.preview, values(form));
-    outlook.textContent = reservation.outlook || `All ${reservation.count} are certain.`;
-  } catch (refusal) {
-    outlook.textContent = refusal.message;
-  }
+  const request = ++lastPreview;
+  const words = await ask("POST", outlook.dataset.preview, values(form)).then(
+    (reservation) => reservation.outlook || `All ${reservation.count} are certain.`,
+    (refusal) => refusal.message,
+  );
+  if (request === lastPreview) outlook.textContent = words;
 }
 
 function clear() {
@@ -70,6 +72,7 @@ function clear() {
 
 // The refusal stands beside the button; what the form said before of the same is not said again.
 document.addEventListener("miglab:refused", (event) => {
+  lastPreview += 1; // one that is still on its way says it a second time
   clear();
   for (const outlook of document.querySelectorAll("[data-preview]")) outlook.textContent = "";
   const [, theirs] = event.detail.split("clashes with reservation ");
