@@ -279,7 +279,7 @@ await bottlenecks.report()
 def trace_of(letter):
     evidence = bottlenecks.evidence if ON_GPU else labkit.recorded_run("KN-3") or bottlenecks.evidence
     spans = next((point.records[0].setting["spans"] for point in evidence.points if point.label == letter), None)
-    return labkit.timeline(spans, f"{letter}, on {evidence.place}"[:60]) if spans else "measure KN-3 first"
+    return labkit.timeline(spans, f"{letter}, on {evidence.place.partition(', ')[0]}") if spans else "measure KN-3 first"
 
 
 trace_of("plain")
