@@ -114,9 +114,9 @@ def tokens(length):
 
 
 def memory(ways, lengths):
-    held, works = labkit.exercises.kernels.held_mib, {way: attention(way) for way in ways}
+    mib_of, works = labkit.exercises.kernels.held_mib, {way: attention(way) for way in ways}
     inputs = {length: tokens(length) for length in lengths}
-    return {f"{way}, {n} tokens": {"MiB": held(lambda way=way, n=n: works[way](*inputs[n]))} for way in ways for n in lengths}
+    return {f"{way}, {n} tokens": {"MiB": mib_of(lambda way=way, n=n: works[way](*inputs[n]))} for way in ways for n in lengths}
 
 
 # %% [markdown]
@@ -126,8 +126,8 @@ def memory(ways, lengths):
 COUNTED = ("naive", "math", "flash")
 memory_spots = {f"{way}, {length} tokens": length for way in COUNTED for length in LENGTHS}
 ways_of = {label: label.partition(",")[0] for label in memory_spots}
-held = labkit.steps.together(memory, memory_spots, value="MiB", series=ways_of, ways=COUNTED, lengths=LENGTHS)
-by_length = labkit.experiment("KN-1", held)
+memory_steps = labkit.steps.together(memory, memory_spots, value="MiB", series=ways_of, ways=COUNTED, lengths=LENGTHS)
+by_length = labkit.experiment("KN-1", memory_steps)
 
 # %%
 def beside_formula(points):
@@ -242,10 +242,10 @@ print("measured on a GPU" if ON_GPU else labkit.recorded_note("KN-1", "KN-2", "K
 
 # %%
 IN_PIECES = {"rows": 1024} if ON_GPU else {"rows": 2}
-SHAPE = {"batch": 16384, "width": 1024, "words": 1024, "letters": 8} if ON_GPU else {"batch": 256, "width": 128, "words": 256, "letters": 96}
+SHAPE = {"batch": 16384, "width": 1024, "word_count": 1024, "letters": 8} if ON_GPU else {"batch": 256, "width": 128, "word_count": 256, "letters": 96}
 
 
-def programs(letters, shape, times, most):
+def programs(letters, shape, times, span_limit):
     import statistics
 
     import torch
@@ -257,13 +257,13 @@ def programs(letters, shape, times, most):
     for letter, work in works.items():
         spans = [(lane, name[:32], begin, end) for lane, name, begin, end in labkit.spans_of(work)]
         apart = ((work().float() - plain).norm() / plain.norm()).item()
-        facts[letter] = {"ms": statistics.median(seconds[letter]) * 1e3, "each": seconds[letter], "apart": apart, "spans": spans[:most]}
+        facts[letter] = {"ms": statistics.median(seconds[letter]) * 1e3, "each": seconds[letter], "apart": apart, "spans": spans[:span_limit]}
     return facts
 
 
 # %%
 LETTERS = ("plain", "A", "B", "C")
-in_turns = {"letters": LETTERS, "shape": SHAPE | IN_PIECES, "times": labkit.rounds(), "most": 450}
+in_turns = {"letters": LETTERS, "shape": SHAPE | IN_PIECES, "times": labkit.rounds(), "span_limit": 450}
 four = labkit.steps.together(programs, LETTERS, value="ms", seconds=20, **in_turns)
 bottlenecks = labkit.experiment("KN-3", four)
 
@@ -443,15 +443,15 @@ if ON_GPU and COMPILES:
         row, places = tl.program_id(0), tl.arange(0, BLOCK)
         largest, total = -float("inf"), 0.0
         for start in range(0, columns, BLOCK):
-            here = start + places
-            part = tl.load(x + row * columns + here, mask=here < columns, other=-float("inf"))
+            column = start + places
+            part = tl.load(x + row * columns + column, mask=column < columns, other=-float("inf"))
             above = tl.maximum(largest, tl.max(part, 0))
             total = total * tl.exp(largest - above) + tl.sum(tl.exp(part - above), 0)
             largest = above
         for start in range(0, columns, BLOCK):
-            here = start + places
-            part = tl.load(x + row * columns + here, mask=here < columns, other=-float("inf"))
-            tl.store(y + row * columns + here, tl.exp(part - largest) / total, mask=here < columns)
+            column = start + places
+            part = tl.load(x + row * columns + column, mask=column < columns, other=-float("inf"))
+            tl.store(y + row * columns + column, tl.exp(part - largest) / total, mask=column < columns)
         # </solution>
         # <student>
         # pass  # about twelve lines

@@ -106,10 +106,10 @@ def _fault_of_traffic(blocks: _Blocks) -> str:
         return f"block {missing[0]} was never written"
     if max(blocks.writes.values()) > 1:
         return "a block was written twice: a kernel writes its result once"
-    if (most := max(blocks.reads.values(), default=0)) > 2:
+    if (most_reads := max(blocks.reads.values(), default=0)) > 2:
         return (
-            f"a block was read {most} times: find the largest number and the sum in one pass, and "
-            "write in a second"
+            f"a block was read {most_reads} times: find the largest number and the sum in one "
+            "pass, and write in a second"
         )
     if blocks.count > 1 and blocks.reads.total() < 2 * blocks.count - 1:
         return (

@@ -28,7 +28,7 @@ LAYERS = 4
 
 @public
 def program(
-    letter: str, *, batch: int, width: int, words: int, letters: int, rows: int
+    letter: str, *, batch: int, width: int, word_count: int, letters: int, rows: int
 ) -> Callable[[], Any]:
     """Two steps of a program, to be called again and again; they return the second's result.
 
@@ -36,7 +36,7 @@ def program(
         letter: one of `PROGRAMS`.
         batch: samples of a step.
         width: of the layers.
-        words: of the input, each of which is a sample several times.
+        word_count: of the input, each of which is a sample several times.
         letters: of a word, which Python adds up in every step where the input is the bottleneck.
         rows: of a piece, where a product is launched in pieces.
     """
@@ -45,16 +45,16 @@ def program(
     device = "cuda" if torch.cuda.is_available() else "cpu"
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
     luck = torch.Generator().manual_seed(0)
-    drawn = torch.randn(LAYERS, width, width, generator=luck) * (2 / width) ** 0.5
-    weights = list(drawn.to(device, dtype))
+    random_weights = torch.randn(LAYERS, width, width, generator=luck) * (2 / width) ** 0.5
+    weights = list(random_weights.to(device, dtype))
     table = torch.randn(VOCABULARY, width, generator=luck).to(device, dtype)
-    text = [chr(97 + number % 26) * letters for number in range(words)]
+    text = [chr(97 + number % 26) * letters for number in range(word_count)]
     numbers = torch.tensor(numbers_of(text)).to(device)
     kind = BOTTLENECKS.get(letter, PLAIN)
 
     def step() -> Any:
         read = torch.tensor(numbers_of(text)).to(device) if kind == INPUT else numbers
-        x = table[read.repeat(batch // words)]
+        x = table[read.repeat(batch // word_count)]
         for matrix in weights:
             pieces = x.split(rows) if kind == LAUNCHES else (x,)
             results = [torch.relu_(piece @ matrix) for piece in pieces]
@@ -70,9 +70,9 @@ def program(
     return two_steps
 
 
-def numbers_of(words: list[str]) -> list[int]:
+def numbers_of(text: list[str]) -> list[int]:
     """A number for each word, by way of its letters: what a tokeniser in Python takes time for."""
-    return [sum(ord(letter) for letter in word) % VOCABULARY for word in words]
+    return [sum(ord(letter) for letter in syllable) % VOCABULARY for syllable in text]
 
 
 @public
@@ -85,8 +85,10 @@ def check_bottlenecks(answers: Mapping[str, str]) -> CodeVerdict:
     Raises:
         WrongArgument: a letter is missing, or an answer is something else; "?" is no answer yet.
     """
-    known = (*SIGNS, "?")
-    if set(answers) != set(BOTTLENECKS) or not all(answer in known for answer in answers.values()):
+    accepted_answers = (*SIGNS, "?")
+    if set(answers) != set(BOTTLENECKS) or not all(
+        answer in accepted_answers for answer in answers.values()
+    ):
         raise WrongArgument(
             f"check_bottlenecks takes one of {', '.join(SIGNS)} for each of "
             f"{', '.join(BOTTLENECKS)}, not {dict(answers)!r:.80}."

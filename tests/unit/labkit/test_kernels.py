@@ -10,7 +10,7 @@ from labkit.notebook.catalogue import kernels as catalogue
 
 needs("torch", "kernels are compared with torch's")
 
-SHAPE = {"batch": 32, "width": 16, "words": 8, "letters": 3, "rows": 4}
+SHAPE = {"batch": 32, "width": 16, "word_count": 8, "letters": 3, "rows": 4}
 
 
 def plain_softmax(x, block):
@@ -53,10 +53,10 @@ def test_all_programs_end_with_the_same_numbers():
     """Whatever is wrong with them costs time only."""
     import torch
 
-    plain, *others = (traces.program(letter, **SHAPE)() for letter in traces.PROGRAMS)
+    plain, *slowed_results = (traces.program(letter, **SHAPE)() for letter in traces.PROGRAMS)
     assert plain.shape == (32, 16)
     assert plain.abs().sum() > 0
-    for result in others:
+    for result in slowed_results:
         torch.testing.assert_close(result, plain)
 
 

@@ -53,8 +53,8 @@ def roof(points: Points) -> Curves:
         return {}
     slope = limits[MEMORY].value / limits[MEMORY].x
     height, right = limits[ARITHMETIC].value, max(point.x for point in points)
-    ridge, left = height / slope, min(point.x for point in points)
-    corners = [(left, left * slope), (min(ridge, right), min(height, right * slope))]
+    ridge, first_x = height / slope, min(point.x for point in points)
+    corners = [(first_x, first_x * slope), (min(ridge, right), min(height, right * slope))]
     return {"the roof": [*corners, *([(right, height)] if ridge < right else [])]}
 
 
