@@ -746,3 +746,84 @@ def long_messages_wait(ring: Any) -> Any:
             return super()._pass_on(outgoing, incoming)
 
     return Slow
+
+
+def ways_are(way: str) -> Change:
+    """Attention goes one way, whatever is asked for."""
+    return lambda attention: lambda _: attention(way)
+
+
+def always_the_first_tokens(attention: Function) -> Function:
+    """The fused way is given the first 64 tokens, however many there are."""
+
+    def of_way(way: str) -> Function:
+        work = attention(way)
+        if way == "naive":
+            return work  # type: ignore[no-any-return]
+        return lambda q, k, v: work(q[:, :, :64], k[:, :, :64], v[:, :, :64])
+
+    return of_way
+
+
+def fused_repeatedly(attention: Function) -> Function:
+    """What is fused is computed eight times."""
+
+    def of_way(way: str) -> Function:
+        work = attention(way)
+        times = 1 if way == "naive" else 8
+        return lambda *qkv: [work(*qkv) for _ in range(times)][-1]
+
+    return of_way
+
+
+def fused_causally(attention: Function) -> Function:
+    """What is fused leaves out what comes later in the sequence."""
+
+    def of_way(way: str) -> Function:
+        import torch
+
+        causal = torch.nn.functional.scaled_dot_product_attention
+        is_fused = way != "naive"
+        return (lambda *qkv: causal(*qkv, is_causal=True)) if is_fused else attention(way)
+
+    return of_way
+
+
+def always_plain(program: Function) -> Function:
+    """No program has a bottleneck."""
+    return lambda _, **shape: program("plain", **shape)
+
+
+def plain_reads(program: Function) -> Function:
+    """The plain program reads its input as the slowest does, and the others do not."""
+    return lambda letter, **shape: program("C" if letter == "plain" else "plain", **shape)
+
+
+def computes_less(program: Function) -> Function:
+    """One of the programs has a quarter of the samples."""
+
+    def of_letter(letter: str, *, batch: int, **shape: Any) -> Function:
+        if letter != "A":
+            return program(letter, batch=batch, **shape)  # type: ignore[no-any-return]
+        work = program(letter, batch=batch // 4, **shape)
+        return lambda: work().repeat(4, 1) * 2
+
+    return of_letter
+
+
+def without_compiling(_: Function) -> Function:
+    """What is called compiled is the function itself."""
+    return lambda function, **__: function
+
+
+def slow_uncompiled(block: Function) -> Function:
+    """Without compiling, the block takes a quarter of a second longer."""
+
+    def slow(*inputs: Any) -> Any:
+        import torch
+
+        if not torch.compiler.is_compiling():
+            time.sleep(0.25)
+        return block(*inputs)
+
+    return slow

@@ -62,6 +62,7 @@ def environment(key: str, place: int) -> Mapping[str, str]:
 
 
 AUTOCAST, ALL_REDUCE = "torch:autocast", "torch.distributed:all_reduce"
+COMPILE, PROGRAM = "torch:compile", "labkit.exercises.traces:program"
 RING, LAYERS = "labkit.exercises.sharding:Ring", "labkit.exercises.sharding:UnitLayers"
 
 WORLDS: Mapping[str, tuple[BrokenWorld, ...]] = {
@@ -147,6 +148,27 @@ WORLDS: Mapping[str, tuple[BrokenWorld, ...]] = {
         BrokenWorld("fp32 does not learn", "rate_of", changes.no_rate("fp32")),
         BrokenWorld("bf16 does not learn", "rate_of", changes.no_rate("bf16")),
         BrokenWorld("nothing learns", "rate_of", changes.no_rate("fp32", "bf16")),
+    ),
+    "KN-1": (
+        BrokenWorld("every way is the naive one", "attention", changes.ways_are("naive")),
+        BrokenWorld("every way is fused", "attention", changes.ways_are("flash")),
+        BrokenWorld(
+            "the fused way is given one block", "attention", changes.always_the_first_tokens
+        ),
+    ),
+    "KN-2": (
+        BrokenWorld("every way is fused", "attention", changes.ways_are("flash")),
+        BrokenWorld("the fused way works eight times", "attention", changes.fused_repeatedly),
+        BrokenWorld("the fused way sees the past only", "attention", changes.fused_causally),
+    ),
+    "KN-3": (
+        BrokenWorld("every program is plain", PROGRAM, changes.always_plain),
+        BrokenWorld("plain reads, too", PROGRAM, changes.plain_reads),
+        BrokenWorld("one computes less", PROGRAM, changes.computes_less),
+    ),
+    "KN-4": (
+        BrokenWorld("nothing is compiled", COMPILE, changes.without_compiling),
+        BrokenWorld("a call without compiling works for long", "block", changes.slow_uncompiled),
     ),
     "DP-13": (
         BrokenWorld("nothing is exchanged", ALL_REDUCE, changes.without_exchange),

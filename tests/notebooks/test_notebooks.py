@@ -30,6 +30,7 @@ CORE = {
     "1_your_slice": {"T-1", "T-2", "T-3", "T-4", "T-6"},
     "2_mig_trade_offs": {"MIG-1", "MIG-3", "MIG-5", "MIG-6", "MIG-7"},
     "3_mixed_precision": {"MX-2", "MX-5", "MX-9", "MX-12"},
+    "3b_kernels": {"KN-1", "KN-2", "KN-3"},
     "4a_averaging": {"DP-2", "DP-12", "DP-13"},
     "4b_sending": {"DP-3", "DP-4", "DP-6", "DP-15"},
     "4c_sharding": {"SH-1", "SH-2", "SH-3"},

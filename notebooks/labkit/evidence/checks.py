@@ -247,6 +247,71 @@ CHECKS: dict[str, Check] = {
             LEARNED,
         ),
     ),
+    # the scores have length x length numbers; what is fused holds one block of them
+    "KN-1": Check(
+        "Twice the length takes over three times the memory, also where attention is fused",
+        "Twice the length takes at most three times the memory where attention is fused",
+        values_in("flash, twice the length", 3),
+        "which way each function goes, and what is alive beside its inputs",
+        on_every_tier(CONTRADICTED),
+        (
+            Premise(
+                values_in("naive, twice the length", 3),
+                "the naive way does not hold all scores",
+            ),
+            Premise(
+                values_in("flash, twice the length", 1.5),
+                "the fused way's memory does not follow the length",
+            ),
+        ),
+        instead="it takes {:.3g} times as much: a block of scores at a time is enough",
+    ),
+    # the same FLOPs; 1.7 to 3 times on a CPU's core
+    "KN-2": Check(
+        "Naive attention takes at most 1.25 times as long as the fused one: it computes the same",
+        "Naive attention takes over 1.25 times as long as the fused one, though it computes the "
+        "same",
+        less("naive attention", "fused attention", 1.25),
+        "what each way computes, and how often the scores cross the memory's bus",
+        on_every_tier(CONTRADICTED),
+        (
+            Premise(
+                values_in("distance of the results", high=0.02),
+                "the two ways do not compute the same",
+            ),
+        ),
+        instead="it takes {:.3g} times as long: the scores are written and read again",
+    ),
+    # the slowest reads its input in Python
+    "KN-3": Check(
+        "All four compute the same, so that the slowest takes at most 1.25 times as long as plain",
+        "Though all four compute the same, the slowest takes over 1.25 times as long as plain",
+        less("slowest", "plain", 1.25),
+        "the four traces below: where nothing runs, and what is waited for",
+        on_every_tier(CONTRADICTED),
+        (
+            Premise(
+                values_in("distance from plain's result", high=0.02),
+                "the programs do not compute the same",
+            ),
+        ),
+        instead="it takes {:.3g} times as long",
+    ),
+    # 2 to 20 s of compiling; a call saves milliseconds, on a GPU less than one
+    "KN-4": Check(
+        "After 100 calls, compiling has paid for itself",
+        "After 100 calls, compiling has not paid for itself",
+        values_in("calls until compiling has paid", high=100),
+        "whether anything was compiled, from an empty cache, and what a call takes without it",
+        on_every_tier(CONTRADICTED),
+        (
+            Premise(
+                values_in("eager over compiled", 1.1),
+                "what is compiled is no faster",
+            ),
+        ),
+        instead="it pays after {:.3g} calls",
+    ),
     # Adam divides by the size of past gradients, in which a constant factor cancels
     "DP-12": Check(
         "Added gradients spoil the training with both: SGD at a rate of 0.4 and Adam at 0.1 "

@@ -1,6 +1,15 @@
 """Tools and exact checks of the exercises."""
 
-from labkit.exercises import capstone, networks, packing, roofline, sharding, small_model
+from labkit.exercises import (
+    capstone,
+    kernels,
+    networks,
+    packing,
+    roofline,
+    sharding,
+    small_model,
+    traces,
+)
 from labkit.exercises.bandwidth_checks import check_bandwidths
 from labkit.exercises.code_checks import Wires, run_ranks
 from labkit.exercises.formula_checks import (
@@ -16,6 +25,7 @@ from labkit.exercises.formula_checks import (
     check_split_time,
     check_step_price,
 )
+from labkit.exercises.kernel_checks import check_softmax
 from labkit.exercises.memory_checks import check_ledger, check_zero_step
 from labkit.exercises.packing import check_place
 from labkit.exercises.parallel_checks import (
@@ -30,3 +40,4 @@ from labkit.exercises.scaling_checks import check_loss_scaler, check_scaled_step
 from labkit.exercises.schedule import bubble, check_order, check_schedule, order_of
 from labkit.exercises.sharding_checks import check_zero1, check_zero2, check_zero3
 from labkit.exercises.timer_check import check_timer
+from labkit.exercises.traces import check_bottlenecks

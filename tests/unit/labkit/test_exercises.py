@@ -55,6 +55,7 @@ FITS = ("2_mig_trade_offs", "fits_verdict", "fits")
 PLACE = ("2_mig_trade_offs", "place_verdict", "place_slices")
 SCALER = ("3_mixed_precision", "scaler_verdict", "LossScaler")
 STEP = ("3_mixed_precision", "step_verdict", "scaled_step")
+SOFTMAX = ("3b_kernels", "softmax_verdict", "softmax_by_blocks")
 AVERAGE = ("4a_averaging", "average_verdict", "average")
 NAIVE = ("4a_averaging", "naive_verdict", "naive_all_reduce")
 RING = ("4a_averaging", "ring_verdict", "ring_all_reduce")
@@ -107,6 +108,10 @@ MISTAKES = [
     (STEP, "gradients_at(scale)", "gradients_at(1.0)", "the scaler's scale"),
     (STEP, "    scale = scaler.scale\n", "    return None\n", "write scaled_step first"),
     (STEP, "return is_taken", "return None", "what update returned"),
+    (SOFTMAX, "(read(block) - largest).exp()", "read(block).exp()", "there are nan or inf"),
+    (SOFTMAX, " * (largest - above).exp()", "", "multiplied by exp(old largest - new largest)"),
+    (SOFTMAX, "range(blocks)", "range(blocks - 1)", "block 0 was never written"),
+    (SOFTMAX, "/ total)", "/ total), read(block)", "read 3 times"),
     (AVERAGE, " / len(gradients)", "", "it is the sum, and the loss is a mean"),
     (AVERAGE, "sum(gradients) / len(gradients)", "gradients[-1]", "one rank's own"),
     (AVERAGE, "len(gradients)", "2", "with 3 ranks: the combined gradient is off by"),
@@ -204,6 +209,14 @@ WHOLE = [
     (BACKWARD, "lambda *_: None", "write pair_forward"),
     (LEDGER, "lambda *_: {'parameters': 1}", "return a dict"),
     (LEDGER, "lambda *_: 7", "return a dict"),
+    (SOFTMAX, "lambda *_: None", "write softmax_by_blocks first"),
+    (SOFTMAX, "lambda r, w, n: w(n, r(0))", "there is no block 1"),
+    (SOFTMAX, "lambda r, w, n: [w(b, r(b).softmax(1)) for b in range(n)]", "read only once"),
+    (
+        SOFTMAX,
+        "lambda r, w, n: [(r(b), w(b, r(b).softmax(1))) for b in range(n)]",
+        "every block sums to 1",
+    ),
     (ZERO_1, "lambda *_: None", "write zero1_step first"),
     (FORWARD_3, "lambda *_: None", "write zero3_forward and zero3_backward first"),
     (BACKWARD_3, "lambda *_: None", "write zero3_forward and zero3_backward first"),

@@ -16,6 +16,7 @@ from labkit.errors import WrongArgument
 from labkit.notebook.catalogue import (
     choosing,
     data_parallel,
+    kernels,
     mig,
     mixed_precision,
     model_parallel,
@@ -25,7 +26,16 @@ from labkit.notebook.catalogue import (
 from labkit.panel.experiment import Experiment, MeasuringStep
 from labkit.panel.panel import Panel
 
-ROOMS = (your_slice, mig, mixed_precision, data_parallel, sharding, model_parallel, choosing)
+ROOMS = (
+    your_slice,
+    mig,
+    mixed_precision,
+    kernels,
+    data_parallel,
+    sharding,
+    model_parallel,
+    choosing,
+)
 EXPERIMENTS: Mapping[str, Experiment] = {e.key: e for room in ROOMS for e in room.EXPERIMENTS}
 WORDS = ("title", "question", "x_label", "y_label")
 OWN = frozenset(field.name for field in fields(Experiment)) - {"key", "steps", "data"}
