@@ -8,6 +8,7 @@ from pydantic import Field
 
 from miglab_api.base import COUNT_MAX, Age, Count, ExpectedState, ReasonText, WireModel
 from miglab_api.gpus import SliceView
+from miglab_api.line import Line
 from miglab_api.staff import StaffMessage
 from miglab_api.tickets import Purpose, TicketView
 
@@ -212,6 +213,7 @@ class ServerStatus(WireModel):
         borrowed: the live lease of its measurements.
         borrowing: the ticket of its measurements.
         people: how full the lab is, in words; empty where that is not counted.
+        line: where this server stands, for the words that all pages share.
         sharing: the student's courses whose staff are shown how far everybody is, and whether the
             student has read the notice of it.
     """
@@ -222,4 +224,5 @@ class ServerStatus(WireModel):
     borrowed: LeaseView | None = None
     borrowing: TicketView | None = None
     people: str = ""
+    line: Line | None = None
     sharing: Mapping[str, bool] = {}

@@ -100,6 +100,7 @@ class TicketView(WireModel):
         reason: a short machine-readable word for a refusal (``queue-full``, ``waited-too-long``,
             ``impossible-shape``, ``not-in-course``, ``cancelled`` …), else empty.
         message: the same in words the student can act on.
+        offered_at: when its slices were offered; None before.
         expires_at: when an unattended ticket, an offer not taken, or one that is aside ends.
         answer_by: until when its student is asked whether they still wait; None unless asked.
         estimate: how long it is likely to wait; None unless waiting, and where it is not known.
@@ -117,6 +118,7 @@ class TicketView(WireModel):
     waiting: int = 0
     estimate: WaitEstimate | None = None
     created_at: float
+    offered_at: float | None = None
     expires_at: float | None = None
     answer_by: float | None = None
     lease: int | None = None

@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 from pwd import struct_passwd
 
 from miglab_api.leases import LeaseView, ServerStatus
+from miglab_api.line import Line
 from miglab_api.offers import CPU, CourseOffers, Offers, ShapeOffer
+from miglab_api.standings import line_of
 from miglab_api.tickets import TicketRequest, TicketState, TicketView
 from miglab_slurm import limits
 from miglab_slurm.commands import CommandFailed, as_account, run
@@ -131,6 +133,14 @@ class SlurmBackend:
             if job.is_pending or job.is_prepared or job.id == self.kept_job
         ]
         return ServerStatus(ticket=ticket_of(picture, waiting[0]) if waiting else None)
+
+    async def line(self, user: str, server: str) -> Line:
+        """Where a user stands with this server: its job, which waits or runs."""
+        picture = await self.reader.picture()
+        jobs = [job for job in self._jobs_of_server(picture, user, server) if not job.has_ended]
+        queued = [job for job in jobs if job.is_pending or job.is_prepared]
+        running = [lease_of(job) for job in jobs if job not in queued and job.id != self.kept_job]
+        return line_of(running, [ticket_of(picture, job) for job in queued], time.time())
 
     async def alternatives(self, ticket: int) -> list[ShapeOffer]:
         """What who waits could have at once."""

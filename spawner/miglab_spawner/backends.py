@@ -29,6 +29,7 @@ from miglab_api.leases import (
     ReleaseRequest,
     ServerStatus,
 )
+from miglab_api.line import Line
 from miglab_api.offers import Offers, ShapeOffer
 from miglab_api.tickets import TicketRequest, TicketView
 
@@ -78,6 +79,9 @@ class Backend(Protocol):
 
     async def server_status(self, user: str, server: str) -> ServerStatus:
         """Return what a server holds and waits for; the request keeps its position."""
+
+    async def line(self, user: str, server: str) -> Line:
+        """Return where a user stands with a server, and with others if known; attends nothing."""
 
     async def alternatives(self, ticket: int) -> list[ShapeOffer]:
         """Return the shapes that a waiting student could have at once."""
@@ -181,6 +185,7 @@ ENDED_STATES = frozenset({LeaseState.RELEASED, LeaseState.EXPIRED})
 Answer = TypeVar("Answer")
 _TICKET = TypeAdapter(TicketView)
 _LEASE = TypeAdapter(LeaseView)
+_LINE = TypeAdapter(Line)
 _LEASES = TypeAdapter(list[LeaseView])
 _OFFERS = TypeAdapter(Offers)
 _SHAPES = TypeAdapter(list[ShapeOffer])
@@ -252,6 +257,11 @@ class PoolClient:
         """Return what a server holds and waits for; the request keeps its position."""
         params = (("user", user), ("user_id", self._user_id), ("server", server))
         return await self._call(_SERVER_STATUS, "GET", "/api/server", params=params)
+
+    async def line(self, user: str, _server: str) -> Line:
+        """Return where a user stands with all their servers; attends nothing."""
+        params = (("user", user), ("user_id", self._user_id))
+        return await self._call(_LINE, "GET", "/api/line", params=params)
 
     async def alternatives(self, ticket: int) -> list[ShapeOffer]:
         """Return the shapes that a waiting student could have at once."""

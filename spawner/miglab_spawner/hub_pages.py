@@ -2,6 +2,7 @@
 
 | route below ``/hub`` | does | for |
 |---|---|---|
+| ``GET api/miglab/line/:user/:server`` | where the user stands, as on every page | its user |
 | ``GET api/miglab/waiting/:user/:server`` | how the server waits, and what is free | its user |
 | ``POST api/miglab/waiting/:user/:server`` | ``{"shape": …}`` instead; empty: give up | its user |
 | ``GET api/miglab/start/:user/:server`` | the last event of the start | its user |
@@ -10,6 +11,7 @@
 | ``POST api/miglab/move/:user/:server`` | restarts it with what is offered, or on CPU | itself |
 | ``GET miglab/moving/:user/:server`` | a page that says so, until the start begins | its user |
 | ``POST api/miglab/runs/:user/:server`` | measures on a borrowed slice | itself |
+| ``GET miglab/static/…`` | the scripts of these pages | anybody |
 | ``GET api/miglab/tokens`` | which running servers' tokens cannot see their lease | the pool |
 
 Handlers of the hub and not of a service, as JupyterHub would have it: only the hub's own process
@@ -26,11 +28,13 @@ from typing import Any
 
 from jupyterhub.apihandlers.base import APIHandler
 from jupyterhub.handlers.base import BaseHandler
+from jupyterhub.handlers.static import CacheControlStaticFilesHandler
 from jupyterhub.scopes import has_scope, scope_definitions
 from jupyterhub.utils import format_exception, url_escape_path, url_path_join
 from tornado import web
 from tornado.iostream import StreamClosedError
 
+from miglab_api import WEB
 from miglab_api.base import SHAPE_MAX
 from miglab_api.offers import CPU
 from miglab_api.scopes import LEASE_SCOPE
@@ -49,6 +53,7 @@ from miglab_spawner.pages.spawn_page import (
 from miglab_spawner.pool_leases import PoolSpawnerMixin
 
 TEMPLATES = Path(__file__).with_name("hub_templates")
+SCRIPTS = Path(__file__).with_name("hub_scripts")
 START_SCOPE = "start:servers" if "start:servers" in scope_definitions else "servers"  # JupyterHub 5
 ANSWER_FIRST_S = 1.0  # the server passes our answer on to its browser before it ends
 
@@ -114,6 +119,21 @@ class ServerHandler(APIHandler):
             problem = spawner.silence.partition(".")[0]
             message = f"{problem}. Try again in a moment; nothing was changed."
             self.answer({"reason": f"{spawner.backend_name}-unreachable", "message": message}, 503)
+
+
+class LineHandler(ServerHandler):
+    """``miglab/line/:user/:server``: the line, relayed, as the pool's cookie is not the hub's."""
+
+    async def get(self, user_name: str, server_name: str) -> None:
+        """Answer with the `Line` of the user."""
+        spawner = self.spawner_of(user_name, server_name, "read:servers")
+        try:
+            line = await spawner.backend.line(spawner.user.name, server_name)
+        except BackendError as error:
+            self.refuse(error, spawner)
+        else:
+            self.set_header("Content-Type", "application/json")
+            self.finish(line.model_dump_json())
 
 
 class WaitingHandler(ServerHandler):
@@ -352,6 +372,9 @@ def _requested_slice(body: object) -> tuple[SpawnChoice, bool]:
 
 
 HANDLERS = [
+    (r"/api/miglab/line/([^/]+)/([^/]*)", LineHandler),
+    (r"/miglab/static/api/(.*)", CacheControlStaticFilesHandler, {"path": str(WEB)}),
+    (r"/miglab/static/(.*)", CacheControlStaticFilesHandler, {"path": str(SCRIPTS)}),
     (r"/api/miglab/waiting/([^/]+)/([^/]*)", WaitingHandler),
     (r"/api/miglab/start/([^/]+)/([^/]*)", StartHandler),
     (r"/api/miglab/choose/([^/]+)/([^/]*)", ChooseHandler),

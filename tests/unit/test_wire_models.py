@@ -50,6 +50,7 @@ FILLED_OTHERWISE = {
     "RosterRow.position": "roster/page.py sets it in a copy, if the student waits",
     "RosterRow.shape": "roster/page.py sets it in a copy, if the student waits or holds",
     "RosterRow.since": "as shape",
+    "ServerStatus.line": "as messages",
     "ServerStatus.messages": "student_app.py sets it in a copy, where it knows the courses",
     "ServerStatus.sharing": "as messages",
     "WaitEstimate.is_late": "queue/offers.py sets it in a copy, once time has passed",

@@ -18,6 +18,7 @@ from miglab_api.leases import ExtendRequest, LeaseView, ReleaseRequest, ServerSt
 from miglab_api.roster import NoticeRead, ProgressReport
 from miglab_api.scopes import LEASE_SCOPE
 from miglab_api.staff import StaffMessage
+from miglab_api.standings import line_of_server
 from miglab_api.tickets import RequeueRequest, TicketView
 from miglab_pool.http.access.auth import bearer_token, server_of, user_id_of
 from miglab_pool.http.access.hub_tokens import HubTokens
@@ -340,9 +341,9 @@ async def _server_status(
         pool.tickets.end_outside(me.user, me.name, courses)
         messages = pool.staff.messages_for(me.user, me.name, me.courses)
         sharing = {} if roster is None else roster.sharing_courses(me.user, me.courses)
-        return pool.tickets.server_status(me.user, me.name, earlier_ticket).model_copy(
-            update={"messages": messages, "sharing": sharing}
-        )
+        status = pool.tickets.server_status(me.user, me.name, earlier_ticket)
+        line = line_of_server(status, time.time())
+        return status.model_copy(update={"messages": messages, "sharing": sharing, "line": line})
 
     return await runner.decide(look)
 

@@ -12,7 +12,9 @@ from dataclasses import replace
 
 from miglab_api.gpus import SliceState
 from miglab_api.leases import LeaseState, LeaseView, ServerStatus
+from miglab_api.line import Line
 from miglab_api.offers import ShapeOffer
+from miglab_api.standings import line_of
 from miglab_api.tickets import TicketRequest, TicketState, TicketView, borrower_of
 from miglab_api.wording import duration, lab_in_words
 from miglab_pool.leases import grant as grants
@@ -147,6 +149,19 @@ class Tickets(Subject):
             borrowing=None if borrowing is None else self._view(borrowing),
             people=lab_in_words(offers.headcount(self.store.current)),
         )
+
+    def line(self, user: str) -> Line:
+        """Return where a person stands, without attending a ticket."""
+        view = self.store.current
+        tickets = [
+            pool_views.ticket_view(view, row) for row in view.tickets.values() if row.user == user
+        ]
+        leases = [
+            pool_views.full_lease_view(view, row)
+            for row in view.leases.values()
+            if row.user == user
+        ]
+        return line_of(leases, tickets, view.at, view.paused)
 
     @locked
     def end_outside(self, user: str, server: str, courses: Collection[str]) -> None:

@@ -16,6 +16,7 @@ from miglab_api.leases import (
     ReleaseRequest,
     ServerStatus,
 )
+from miglab_api.line import Line
 from miglab_api.offers import ShapeOffer
 from miglab_api.tickets import TicketRequest, TicketState, TicketView
 from miglab_pool.http.access.dependencies import (
@@ -24,6 +25,7 @@ from miglab_pool.http.access.dependencies import (
     MayRelease,
     MaySeeNames,
     Spawner,
+    Viewer,
 )
 from miglab_pool.http.access.principal import NOWHERE, Principal, Right
 from miglab_pool.http.errors import REFUSED, DeniedError
@@ -148,6 +150,22 @@ async def server_status(
         return pool.tickets.server_status(user, server)
 
     return await runner.decide(decision)
+
+
+@router.get("/line")
+async def line(
+    principal: Viewer,
+    runner: Runner,
+    user: Annotated[str | None, Query(max_length=USER_MAX)] = None,
+    user_id: UserIdParameter = "",
+) -> Line:
+    """Return where the principal stands; the spawner asks for a user.  Attends no ticket."""
+    if not principal.is_spawner:
+        user = principal.name
+    if user is None:
+        raise DeniedError(422, "no-user", "Say whose line this is.")
+    name = await runner.name_of(user_id, user) if user_id else user
+    return await runner.look(lambda pool: pool.tickets.line(name))
 
 
 @router.get("/tickets/{ticket_id}/alternatives")

@@ -1,0 +1,30 @@
+"""The line over HTTP: everybody has their own, and a server that of its own."""
+
+import httpx
+from tests.unit.pool.conftest import World
+
+from .conftest import as_
+from .fakes import SECRET
+
+
+async def test_each_sees_their_own(client: httpx.AsyncClient, world: World) -> None:
+    """A user that somebody else names counts for the spawner alone."""
+    own = (await client.get("/api/line", headers=as_("alice-token"))).json()
+    assert [(place["server"], place["state"]) for place in own["standings"]] == [
+        ("", "holding"),
+        ("lab2", "holding"),
+    ]
+    assert own["now"] == world.at
+    others = (await client.get("/api/line?user=alice", headers=as_("bob-token"))).json()
+    assert [place["lease"] for place in others["standings"]] == [2]
+    relayed = (await client.get("/api/line?user=alice", headers=as_(SECRET))).json()
+    assert relayed == own
+    assert (await client.get("/api/line", headers=as_(SECRET))).status_code == 422
+    assert (await client.get("/api/line")).status_code == 401
+
+
+async def test_a_server_sees_its_own(student: httpx.AsyncClient) -> None:
+    """What JupyterLab shows is in the answer to what it asks already."""
+    status = (await student.get("/api/server", headers=as_("alice-lab2"))).json()
+    (place,) = status["line"]["standings"]
+    assert (place["server"], place["lease"], place["state"]) == ("lab2", 3, "holding")
