@@ -36,6 +36,11 @@ class BackendHooks(SpawnerTraits):
         """Whether the ticket can wait on while a server without a GPU runs."""
         raise NotImplementedError
 
+    @property
+    def can_ask_while_running(self) -> bool:
+        """Whether a running server without a slice can join the queue; by default it cannot."""
+        return False
+
     def needs_grant(self, shape: str) -> bool:
         """Whether the backend must be asked before a server of this shape may start."""
         return needs_slice(shape)

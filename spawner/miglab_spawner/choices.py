@@ -11,9 +11,15 @@ from miglab_api.leases import ServerStatus
 from miglab_api.offers import BORROW, CPU, Offers
 from miglab_spawner.backend_hooks import BackendHooks
 from miglab_spawner.backends import BackendError, RefusedByBackend
-from miglab_spawner.pages import spawn_page
-from miglab_spawner.pages.spawn_page import SpawnChoice, is_borrow, is_cpu
+from miglab_spawner.pages import choosing, spawn_page
+from miglab_spawner.pages.spawn_page import SpawnChoice, is_borrow, is_cpu, needs_slice
 from miglab_spawner.refusals import PERMANENT_REFUSALS, NotStarted
+
+HOLDS_SLICE = "This server holds a slice; release it first."
+STOP_FIRST = (
+    "Here a running server cannot join the queue. Save your work, stop this server on the hub’s "
+    "home page, and start it again with a slice."
+)
 
 
 class ChoiceMixin(BackendHooks):
@@ -24,6 +30,7 @@ class ChoiceMixin(BackendHooks):
 
     _lent_shapes: tuple[str, ...] = ()
     _news = ""
+    _shape = ""
     _compute_slices = Dict()  # by shape, of the GPUs that have it
 
     # The spawn page and its form.
@@ -63,6 +70,28 @@ class ChoiceMixin(BackendHooks):
             page = spawn_page.build_page(offers, self._last_choice(), self._news, status.ticket)
             page = replace(page, simulated=page.simulated and self.says_simulated)
         return spawn_page.render(page) + await self.base_form()
+
+    async def slice_choices(self) -> dict[str, Any]:
+        """Return what JupyterLab's dialog shows (`choosing.choices_data`).
+
+        Raises:
+            RefusedByBackend: this server cannot ask while it runs.
+            BackendError: the backend does not answer.
+        """
+        self._require_can_ask()
+        offers = await self._offers()
+        return choosing.choices_data(spawn_page.build_page(offers, self._last_choice()))
+
+    def _require_can_ask(self) -> None:
+        """Refuse a request of a running server that holds a slice, or whose backend takes none.
+
+        Raises:
+            RefusedByBackend: it is one of the two.
+        """
+        if needs_slice(self._shape or CPU):
+            raise RefusedByBackend("already-done", HOLDS_SLICE, 409)
+        if not self.can_ask_while_running:
+            raise RefusedByBackend("stop-first", STOP_FIRST, 409)
 
     # What the next start is to get.
 

@@ -6,6 +6,8 @@
 | ``GET api/miglab/waiting/:user/:server`` | how the server waits, and what is free | its user |
 | ``POST api/miglab/waiting/:user/:server`` | ``{"shape": …}`` instead; empty: give up | its user |
 | ``GET api/miglab/start/:user/:server`` | the last event of the start | its user |
+| ``GET api/miglab/choose/:user/:server`` | the slices it can ask for | itself |
+| ``POST api/miglab/choose/:user/:server`` | joins the queue while it runs on CPU | itself |
 | ``POST api/miglab/move/:user/:server`` | restarts it with what is offered, or on CPU | itself |
 | ``GET miglab/moving/:user/:server`` | a page that says so, until the start begins | its user |
 | ``POST api/miglab/runs/:user/:server`` | measures on a borrowed slice | itself |
@@ -41,6 +43,13 @@ from miglab_spawner.at_start import call_at_start
 from miglab_spawner.backends import BackendError, RefusedByBackend
 from miglab_spawner.borrower import RESULT_LIMIT
 from miglab_spawner.mixin import MIGSpawnerMixin
+from miglab_spawner.pages.spawn_page import (
+    BadChoice,
+    SpawnChoice,
+    from_form,
+    needs_slice,
+    parse_choice,
+)
 from miglab_spawner.pool_leases import PoolSpawnerMixin
 
 TEMPLATES = Path(__file__).with_name("hub_templates")
@@ -171,6 +180,31 @@ class StartHandler(ServerHandler):
             self.answer({"progress": 100, "failed": True, "message": failure, **html})
         else:
             self.answer({"progress": 100, "ready": True})
+
+
+class ChooseHandler(ServerHandler):
+    """``miglab/choose/:user/:server``: from a running server without a GPU into the queue."""
+
+    async def get(self, user_name: str, server_name: str) -> None:
+        """Answer with the slices that can be chosen, in the words of the spawn page."""
+        spawner = self.spawner_of(user_name, server_name, LEASE_SCOPE)
+        try:
+            self.answer(await spawner.slice_choices())
+        except BackendError as error:
+            self.refuse(error, spawner)
+
+    async def post(self, user_name: str, server_name: str) -> None:
+        """Join the queue, with ``only_if_free`` only if the slice is granted at once."""
+        spawner = self.spawner_of(user_name, server_name, LEASE_SCOPE)
+        if not spawner.ready:
+            raise web.HTTPError(409, "The server is starting or stopping already.")
+        choice, only_if_free = _requested_slice(self.get_json_body())
+        try:
+            ticket = await spawner.request_slice(choice, only_if_free=only_if_free)
+        except BackendError as error:
+            self.refuse(error, spawner)
+        else:
+            self.answer({"ticket": ticket.id})
 
 
 class MoveHandler(ServerHandler):
@@ -322,12 +356,28 @@ def _requested_shape(body: object) -> str:
     return shape
 
 
+def _requested_slice(body: object) -> tuple[SpawnChoice, bool]:
+    """Return the choice of a request, and whether it is to be refused instead of waiting."""
+    fields = body if isinstance(body, dict) else {}
+    value, only_if_free = fields.get("choice"), fields.get("only_if_free", False)
+    if not isinstance(value, str) or not isinstance(only_if_free, bool):
+        raise web.HTTPError(400, "“choice” must be a text, and “only_if_free” true or false.")
+    try:
+        choice = parse_choice(from_form({"shape": [value]}))
+    except BadChoice as error:
+        raise web.HTTPError(400, str(error)) from error
+    if not choice.shape or not needs_slice(choice.shape):
+        raise web.HTTPError(400, "“choice” is no slice.")
+    return choice, only_if_free
+
+
 HANDLERS = [
     (r"/api/miglab/line/([^/]+)/([^/]*)", LineHandler),
     (r"/miglab/static/api/(.*)", CacheControlStaticFilesHandler, {"path": str(WEB)}),
     (r"/miglab/static/(.*)", CacheControlStaticFilesHandler, {"path": str(SCRIPTS)}),
     (r"/api/miglab/waiting/([^/]+)/([^/]*)", WaitingHandler),
     (r"/api/miglab/start/([^/]+)/([^/]*)", StartHandler),
+    (r"/api/miglab/choose/([^/]+)/([^/]*)", ChooseHandler),
     (r"/api/miglab/move/([^/]+)/([^/]*)", MoveHandler),
     (r"/api/miglab/runs/([^/]+)/([^/]*)", RunHandler),
     (r"/api/miglab/tokens", TokensHandler),

@@ -33,7 +33,7 @@ from miglab_spawner.backends import (
 )
 from miglab_spawner.choices import ChoiceMixin
 from miglab_spawner.pages import waiting
-from miglab_spawner.pages.spawn_page import is_borrow, is_cpu, needs_slice
+from miglab_spawner.pages.spawn_page import SpawnChoice, is_borrow, is_cpu, needs_slice
 from miglab_spawner.people import user_id_of
 from miglab_spawner.refusals import NotStarted
 from miglab_spawner.token_scopes import TokenScopes, with_lease_scope
@@ -59,7 +59,6 @@ class MIGSpawnerMixin(ChoiceMixin):
     start_timeout: int
 
     _user_id = ""
-    _shape = ""
     _course = ""
     _is_starting = False
     _poll_lock = Instance(asyncio.Lock, args=())
@@ -370,6 +369,26 @@ class MIGSpawnerMixin(ChoiceMixin):
         if not needs_slice(self._shape or CPU):
             raise RefusedByBackend("unknown-lease", "This server holds no GPU slice.", 409)
         return {**self.user_options, "shape": CPU, "course": self._course}
+
+    async def request_slice(self, choice: SpawnChoice, *, only_if_free: bool) -> TicketView:
+        """Join the queue for a slice while this server runs without one.
+
+        Args:
+            choice: the shape; an empty course means the first that offers it.
+            only_if_free: whether to be refused instead of waiting.
+
+        Raises:
+            RefusedByBackend: in the same words as on the spawn page; nothing was changed.
+            BackendError: the backend does not answer.
+        """
+        self._require_can_ask()
+        course = choice.course or await self._course_for(choice.shape, "")
+        if not self._is_in_course(course):
+            raise _not_in_course(course)
+        request = self._request_for(choice.shape, course=course, only_if_free=only_if_free)
+        ticket = await self.backend.request(request)
+        self._save_choice({**self.user_options, "shape": choice.shape, "course": course})
+        return ticket
 
     async def take_offer(self) -> dict[str, Any]:
         """Take what is offered to this server, so that it cannot lapse while the server restarts.

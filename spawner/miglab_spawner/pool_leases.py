@@ -95,6 +95,11 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
         return bool(self.student_api_url)
 
     @property
+    def can_ask_while_running(self) -> bool:
+        """Whether a running server can join the queue: it has to attend the ticket itself."""
+        return self.keeps_ticket
+
+    @property
     def limits(self) -> ContainerLimits:
         """Return what this server may use of its host."""
         return limits_of(self._shape or CPU, self.shape_limits)

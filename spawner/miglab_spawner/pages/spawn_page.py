@@ -129,6 +129,7 @@ class ShapeCard:
         shape: the profiles, as their names are; empty where the title says it all.
         picture: the part of a GPU that it is, as SVG; empty where that is not known.
         action: what the button does when this is chosen.
+        is_possible: whether it can be had at all, now or after a wait.
     """
 
     value: str
@@ -141,6 +142,7 @@ class ShapeCard:
     shape: str = ""
     picture: str = ""
     action: str = "Start"
+    is_possible: bool = True
 
 
 @dataclass(frozen=True)
@@ -330,6 +332,7 @@ def _card(offer: ShapeOffer, value: str, is_chosen: bool, offers: Offers) -> Sha
         shape="" if title == offer.shape else offer.shape,
         picture=gpu_picture(offer.shape, offer.compute_slices),
         action="Start" if is_free or never else f"Join the queue as {ordinal(position)}",
+        is_possible=not never,
     )  # fmt: skip
 
 

@@ -370,3 +370,48 @@ async def test_the_page_between(hub: Hub, lab: PoolLab, monkeypatch: pytest.Monk
     assert led.headers["location"].endswith("/hub/spawn-pending/ada/lab2?next=%2Fx")
     for browser in (ada, bo):
         await browser.aclose()
+
+
+async def from_jupyterlab(
+    hub: Hub, method: str, user: str = "ada", **kwargs: Any
+) -> httpx.Response:
+    """What the server extension of ada's server asks, by the token of a user's server."""
+    headers = {"Authorization": f"token {hub.spawner(user).api_token}"}
+    answer: httpx.Response = await hub.http.request(
+        method, "api/miglab/choose/ada/", headers=headers, **kwargs
+    )
+    return answer
+
+
+async def test_a_server_without_a_gpu_chooses_waits_and_moves(hub: Hub, lab: PoolLab):
+    """In the spawn page's words; it restarts with what was chosen here, not with what it was."""
+    await hub.start("ada", shape="cpu")
+    await hub.start("bo", shape="3g.20gb")
+    (section,) = (await from_jupyterlab(hub, "GET")).json()["sections"]
+    whole = next(card for card in section["shapes"] if card["value"].startswith("7g.40gb"))
+    assert (whole["is_free"], whole["action"]) == (False, "Join the queue as 1st")
+    assert "cpu" not in {card["value"] for card in section["shapes"]}
+    choice = {"choice": whole["value"]}
+    refused = await from_jupyterlab(hub, "POST", json={**choice, "only_if_free": True})
+    assert (refused.status_code, refused.json()["reason"]) == (409, "not-free")
+    assert lab.waiting() == []
+    assert (await from_jupyterlab(hub, "POST", json=choice)).status_code == 200
+    assert [ticket.shape for ticket in lab.waiting()] == ["7g.40gb"]
+    await offered(hub, lab)
+    assert (await move(hub)).status_code == 202
+    assert (await moved(hub))["MIGLAB_SHAPE"] == "7g.40gb"
+    holds = await from_jupyterlab(hub, "POST", json=choice)
+    assert (holds.status_code, holds.json()["reason"]) == (409, "already-done")
+
+
+async def test_only_a_server_itself_chooses_and_only_slices(hub: Hub, lab: PoolLab):
+    """Another's token is refused, and so is what is no slice, or no course of the student's."""
+    await hub.start("ada", shape="cpu")
+    await hub.start("bo", shape="cpu")
+    assert (await from_jupyterlab(hub, "GET", user="bo")).status_code == 403
+    assert (await from_jupyterlab(hub, "POST", "bo", json={"choice": "1g.5gb"})).status_code == 403
+    for body in ({"choice": "cpu"}, {"choice": ""}, {"choice": 1}, {"choice": "x" * 5000}, {}):
+        assert (await from_jupyterlab(hub, "POST", json=body)).status_code == 400
+    outside = await from_jupyterlab(hub, "POST", json={"choice": "1g.5gb@others"})
+    assert (outside.status_code, outside.json()["reason"]) == (403, "not-in-course")
+    assert lab.waiting() == []

@@ -89,6 +89,7 @@ class StandIn:
         self.sharing: dict[str, bool] = {}  # courses that ask for progress; was the notice read?
         self.reports: list[ProgressReport] = []
         self.moved: list[tuple[str, str, str]] = []  # user, server, shape; empty: what is offered
+        self.chosen: list[tuple[str, str, dict[str, object]]] = []  # user, server, body
         self.requests: list[tuple[str, str]] = []  # path and bearer token of every request
         self.url = ""
 
@@ -182,6 +183,20 @@ class StandIn:
         async def requeue(request: RequeueRequest) -> TicketView:
             self.ticket = ticket_view(id=request.ticket + 1, position=5)
             return self.ticket
+
+        @app.get("/hub/api/miglab/choose/{user}/{server:path}")
+        async def choices(user: str, server: str) -> object:
+            if self.refuses:
+                return JSONResponse(self.refuses.model_dump(), 409)
+            return {"sections": [{"title": user, "shapes": [{"value": "1g.5gb"}]}]}
+
+        @app.post("/hub/api/miglab/choose/{user}/{server:path}")
+        async def choose(user: str, server: str, request: dict[str, object]) -> object:
+            self.chosen.append((user, server, request))
+            if self.refuses:
+                return JSONResponse(self.refuses.model_dump(), 409)
+            self.ticket = ticket_view()
+            return {"ticket": self.ticket.id}
 
         @app.post("/hub/api/miglab/move/{user}/{server:path}")
         async def move(user: str, server: str, request: dict[str, str]) -> object:

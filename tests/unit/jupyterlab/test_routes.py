@@ -427,3 +427,36 @@ async def test_progress_is_told_once_the_notice_was_read(start: Start, pool: Sta
     await server.keeper.round()
     await server.keeper.round()
     assert [(report.course, report.experiments) for report in pool.reports] == [("ml", ())]
+
+
+async def test_a_slice_is_chosen_without_leaving_the_server(start: Start, pool: StandIn):
+    """The hub's choices come through as they are; the ticket is there at once, in every tab."""
+    pool.lease = None
+    server = start(**CPU)
+    await server.keeper.round()
+    assert (await server.lease())["can_choose"] is True
+    tab = await server.watch(MINE)
+    await received(tab)
+    choices = (await server.client.get("miglab/api/choices", headers=MINE)).json()
+    assert choices["sections"][0]["shapes"] == [{"value": "1g.5gb"}]
+    answer = await server.post("choose", choice="1g.5gb", only_if_free=True)
+    assert pool.chosen == [("ada ß", "lab 2", {"choice": "1g.5gb", "only_if_free": True})]
+    for status in (answer.json(), await received(tab)):
+        assert (status["ticket"]["position"], status["can_choose"]) == (2, True)
+    assert (await server.post("choose", choice=7)).status_code == 400
+
+
+async def test_a_refused_choice_is_passed_on_in_the_same_words(start: Start, pool: StandIn):
+    """Of what can be chosen, too; nothing waits afterwards."""
+    pool.lease, pool.refuses = None, NOT_NOW
+    server = start(**CPU)
+    choices = await server.client.get("miglab/api/choices", headers=MINE)
+    for answer in (choices, await server.post("choose", choice="1g.5gb")):
+        assert answer.status_code == 409
+        assert answer.json() == {"reason": NOT_NOW.reason, "message": NOT_NOW.message}
+    assert (await server.lease())["ticket"] is None
+
+
+async def test_who_holds_a_slice_chooses_none(server: JupyterServer):
+    """Release it first."""
+    assert (await server.lease())["can_choose"] is False

@@ -203,3 +203,18 @@ def test_a_long_lease_is_thinned_and_keeps_its_beginning():
     points = history.points(5.0 * MOST)
     assert len(points) <= MOST
     assert points[0][1] == 0 and points[-1][1] >= 5 * MOST - 2
+
+
+@pytest.mark.parametrize(
+    ("ticket", "pause"),
+    [
+        (ticket_view(position=None), 1.0),
+        (ticket_view(position=2), 15.0),
+        (ticket_view(position=None, message="Over your quota."), 15.0),
+    ],
+)
+def test_a_slice_that_is_being_made_is_looked_at_every_second(ticket: Any, pause: float):
+    """It is there in seconds; in the queue, and behind a limit, nothing is that quick."""
+    status = ServerStatus(ticket=ticket).model_dump(mode="json")
+    waiting = KnownStatus("cpu").with_answer_at(NOW, 100.0).with_status(status)
+    assert pause_s(waiting, 15.0, 5.0, 60.0) == pause

@@ -5,6 +5,8 @@
 | ``GET miglab/api/lease`` | how the server stands (`miglab_jupyterlab.state.front_end_status`) |
 | ``POST miglab/api/extend``, ``keepalive``, ``release`` | of the lease: the same |
 | ``POST miglab/api/cancel``, ``requeue``, ``forget`` | of the ticket: the same |
+| ``GET miglab/api/choices`` | the slices that this server can ask for |
+| ``POST miglab/api/choose`` | asks for one of them: this server waits on CPU |
 | ``POST miglab/api/move`` | asks the hub to restart the server with what is offered |
 | ``POST miglab/api/to-cpu`` | asks the hub to restart it without its slice |
 | ``POST miglab/api/read`` | puts a message away |
@@ -120,6 +122,7 @@ class LeaseExtension(ExtensionApp):
             [
                 ("miglab/api/lease", ShowHandler, {"show": self.keeper.status}),
                 ("miglab/api/course", ShowHandler, {"show": listed}),
+                ("miglab/api/choices", ShowHandler, {"show": self.keeper.choices}),
                 (f"miglab/api/({'|'.join(ACTIONS)})", ActionHandler, keeper),
                 ("miglab/api/watch", WatchHandler, keeper),
             ]
@@ -153,7 +156,7 @@ class LeaseExtension(ExtensionApp):
 
 
 class ShowHandler(APIHandler):
-    """``GET miglab/api/lease`` and ``course``."""
+    """``GET miglab/api/lease``, ``choices`` and ``course``."""
 
     auth_resource = AUTH_RESOURCE
 
@@ -163,8 +166,8 @@ class ShowHandler(APIHandler):
     @web.authenticated
     @authorized
     async def get(self) -> None:
-        """Answer with the status of the server, or with the notebooks."""
-        self.finish(json.dumps(await _awaited(self.show())))
+        """Answer with what `show` returns; pass on why the hub refuses, in its words."""
+        await _finish_with(self, self.show)
 
 
 class ActionHandler(APIHandler):
@@ -179,20 +182,8 @@ class ActionHandler(APIHandler):
     @authorized
     async def post(self, action: str) -> None:
         """Carry the action out; pass on why the pool refuses, in its words."""
-        try:
-            answer = await _awaited(
-                ACTIONS[action](self.keeper, _checked_body(self.get_json_body()))
-            )
-        except PoolRefused as refusal:
-            self._refuse(refusal.status, refusal.reason, refusal.message)
-        except PoolSilent:
-            self._refuse(503, "pool-silent", SILENT)
-        else:
-            self.finish(json.dumps(answer))
-
-    def _refuse(self, status: int, reason: str, message: str) -> None:
-        self.set_status(status)
-        self.finish(json.dumps({"reason": reason, "message": message}))
+        body = _checked_body(self.get_json_body())
+        await _finish_with(self, partial(ACTIONS[action], self.keeper, body))
 
 
 class WatchHandler(JupyterHandler, websocket.WebSocketHandler):
@@ -239,12 +230,22 @@ class WatchHandler(JupyterHandler, websocket.WebSocketHandler):
             self.keeper.unlisten(self._send)
 
 
-async def _awaited(answer: Awaitable[StatusJson] | StatusJson) -> StatusJson:
-    return await answer if inspect.isawaitable(answer) else answer
+async def _finish_with(handler: APIHandler, answer: Show) -> None:
+    """Finish with an answer in JSON, or with why it was refused."""
+    try:
+        content = answer()
+        content = await content if inspect.isawaitable(content) else content
+    except PoolRefused as refusal:
+        handler.set_status(refusal.status)
+        content = {"reason": refusal.reason, "message": refusal.message}
+    except PoolSilent:
+        handler.set_status(503)
+        content = {"reason": "pool-silent", "message": SILENT}
+    handler.finish(json.dumps(content))
 
 
 def _checked_body(body: object) -> dict[str, Any]:
-    """Return ``by_s``, ``message`` and ``leave_unsaved`` of a body; missing ones are 0.
+    """Return the fields of a body that actions use; missing ones are 0, empty or false.
 
     Raises:
         HTTPError: one of them is not what it should be.
@@ -255,8 +256,11 @@ def _checked_body(body: object) -> dict[str, Any]:
         raise web.HTTPError(400, "by_s must be a number of seconds")
     if isinstance(message, bool) or not isinstance(message, int):
         raise web.HTTPError(400, "message must be the number of a message")
-    leave_unsaved = fields.get("leave_unsaved") is True
-    return {"by_s": float(by_s), "message": message, "leave_unsaved": leave_unsaved}
+    choice = fields.get("choice", "")
+    if not isinstance(choice, str):
+        raise web.HTTPError(400, "choice must be a text")
+    flags = {name: fields.get(name) is True for name in ("leave_unsaved", "only_if_free")}
+    return {"by_s": float(by_s), "message": message, "choice": choice, **flags}
 
 
 ACTIONS: dict[str, Action] = {
@@ -266,6 +270,7 @@ ACTIONS: dict[str, Action] = {
     "cancel": lambda keeper, _: keeper.cancel(),
     "requeue": lambda keeper, _: keeper.requeue(),
     "notice-read": lambda keeper, _: keeper.notice_read(),
+    "choose": lambda keeper, body: keeper.choose(body["choice"], only_if_free=body["only_if_free"]),
     "forget": lambda keeper, _: keeper.forget(),
     "move": lambda keeper, body: keeper.move(leave_unsaved=body["leave_unsaved"]),
     "to-cpu": lambda keeper, body: keeper.move(CPU, leave_unsaved=body["leave_unsaved"]),

@@ -61,6 +61,10 @@ class ApiClient:
         if self._client is not None:
             self._client.close()
 
+    async def get(self, path: str) -> Answer:
+        """Send a GET request and return the answer; raises as `post`."""
+        return await self._send("GET", path)
+
     async def post(self, path: str, body: Mapping[str, Any]) -> Answer:
         """Send a POST request and return the answer.
 
@@ -68,11 +72,14 @@ class ApiClient:
             PoolRefused: it was refused.
             PoolSilent: no answer that can be read.
         """
+        return await self._send("POST", path, json.dumps(body))
+
+    async def _send(self, method: str, path: str, body: str | None = None) -> Answer:
         request = HTTPRequest(
             self._url + path,
-            method="POST",
+            method=method,
             headers=self._headers,
-            body=json.dumps(body),
+            body=body,
             connect_timeout=self._patience_s,
             request_timeout=self._patience_s,
             follow_redirects=False,
@@ -98,7 +105,25 @@ class HubClient(ApiClient):
 
     def __init__(self, url: str, token: str, patience_s: float, user: str, server: str) -> None:
         super().__init__(url, token, patience_s)
-        self._path = f"/miglab/move/{quote(user, safe='')}/{quote(server, safe='')}"
+        self._server_path = f"{quote(user, safe='')}/{quote(server, safe='')}"
+
+    async def choices(self) -> dict[str, Any]:
+        """Return the slices that this server can ask for; raises as `choose`."""
+        return dict((await self.get(f"/miglab/choose/{self._server_path}")).body)
+
+    async def choose(self, choice: str, *, only_if_free: bool) -> None:
+        """Join the queue for a slice while this server runs without one.
+
+        Args:
+            choice: the ``value`` of one of the `choices`.
+            only_if_free: whether to be refused instead of waiting.
+
+        Raises:
+            PoolRefused: it was refused; nothing was changed.
+            PoolSilent: the hub did not answer.
+        """
+        body = {"choice": choice, "only_if_free": only_if_free}
+        await self.post(f"/miglab/choose/{self._server_path}", body)
 
     async def move(self, shape: str = "") -> str:
         """Take the offer and restart this server with it; or with this shape, which is ``cpu``.
@@ -110,7 +135,8 @@ class HubClient(ApiClient):
             PoolRefused: nothing is offered (any more); nothing was stopped.
             PoolSilent: the hub did not answer.
         """
-        url = (await self.post(self._path, {"shape": shape} if shape else {})).body.get("url")
+        path = f"/miglab/move/{self._server_path}"
+        url = (await self.post(path, {"shape": shape} if shape else {})).body.get("url")
         if not isinstance(url, str) or not url.startswith("/"):
             raise PoolSilent("the hub's answer names no page")
         return url

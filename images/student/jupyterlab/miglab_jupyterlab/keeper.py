@@ -22,7 +22,13 @@ from miglab_jupyterlab.signals import (
     read_server,
     signals,
 )
-from miglab_jupyterlab.state import History, KnownStatus, front_end_status, pause_s
+from miglab_jupyterlab.state import (
+    NOTHING_HELD,
+    History,
+    KnownStatus,
+    front_end_status,
+    pause_s,
+)
 
 MOVE_S = 60.0  # a server that is to end has ended by then
 SAVE_S = 15.0  # other tabs save their documents in this time, or are asked about
@@ -80,6 +86,7 @@ class Keeper:
         self._forgotten: set[int] = set()
         self._moving = self._moving_to = ""
         self._tab_changed = asyncio.Event()
+        self._ticket_changed = asyncio.Event()
         self._ages = Ages()
         self._history = History()
         self._course, self._shared_at = course, -math.inf
@@ -91,7 +98,8 @@ class Keeper:
     def status(self) -> dict[str, Any]:
         """Return the status of the server for a front end.
 
-        ``moving`` is empty; ``saving`` while every tab is to save its documents; then the hub's
+        ``can_choose``: whether a slice can be chosen here (`choices`).  ``moving`` is empty;
+        ``saving`` while every tab is to save its documents; then the hub's
         page that leads to the new server, which has the shape ``moving_to``.  ``history``: how the
         slice was used.  ``sharing``: whether the student has read the notice of what the course's
         staff are told; None where they are told nothing.
@@ -100,7 +108,9 @@ class Keeper:
         now = time.monotonic()
         history = self._history.points(now)
         sharing = self._known.sharing.get(self._course.name) if self._course else None
-        details = {"history": history, "sharing": sharing}
+        holds_nothing = self._known.shape in NOTHING_HELD and self._known.lease is None
+        can_choose = self._hub is not None and self._pool is not None and holds_nothing
+        details = {"history": history, "sharing": sharing, "can_choose": can_choose}
         return {**front_end_status(self._known, now, self._read), **moving, **details}
 
     def take_report(self, tab: object, report: Mapping[str, Any]) -> None:
@@ -170,6 +180,22 @@ class Keeper:
         self._read.add(message)
         return self._notify_tabs()
 
+    async def choices(self) -> dict[str, Any]:
+        """Return the slices that this server can ask for, in the words of the spawn page.
+
+        Raises:
+            PoolRefused: this server cannot ask while it runs.
+            PoolSilent: the hub did not answer.
+        """
+        return await self._require_hub().choices()
+
+    async def choose(self, choice: str, *, only_if_free: bool) -> dict[str, Any]:
+        """Join the queue for a slice, and tell all tabs; raises as `HubClient.choose`."""
+        await self._require_hub().choose(choice, only_if_free=only_if_free)
+        await self.round()
+        self._ticket_changed.set()
+        return self._notify_tabs()
+
     async def move(self, shape: str = "", *, leave_unsaved: bool = False) -> dict[str, Any]:
         """Restart with the slice that is offered, once all tabs have saved their documents.
 
@@ -181,8 +207,7 @@ class Keeper:
             PoolRefused: documents are not saved, or nothing is offered (any more).
             PoolSilent: the hub did not answer.
         """
-        if self._hub is None:
-            raise NOTHING
+        hub = self._require_hub()
         if not self._moving:
             offered = str((self._known.ticket or {}).get("shape", ""))
             self._moving, self._moving_to = "saving", shape or offered
@@ -190,7 +215,7 @@ class Keeper:
         try:
             if not leave_unsaved:
                 await self._wait_until_saved()
-            self._moving = await self._hub.move(shape)
+            self._moving = await hub.move(shape)
             asyncio.get_running_loop().call_later(MOVE_S, self._end_failed_move)
         except BaseException:
             self._moving = ""
@@ -237,7 +262,10 @@ class Keeper:
                 self._notify_tabs()
             except Exception:  # a loop's outer frame: the next round may go well
                 self._log.exception("miglab: a look at this server failed")
-            await asyncio.sleep(pause_s(self._known, *self._pace))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause_s(self._known, *self._pace)):
+                    await self._ticket_changed.wait()
+            self._ticket_changed.clear()
 
     async def round(self) -> None:
         """Report to the pool how this server is used, and keep what it answers."""
@@ -278,6 +306,11 @@ class Keeper:
         if self._pool is None:
             raise NOTHING
         return self._pool
+
+    def _require_hub(self) -> HubClient:
+        if self._hub is None:
+            raise NOTHING
+        return self._hub
 
     def _with_answer(self, answer: Answer) -> KnownStatus:
         """Return what is known with the moment of this answer, and log that the pool answers."""

@@ -21,6 +21,7 @@ TICKET_STATES = {  # others: over
     "taken": "offered",
 }
 MOST_DOUBLINGS = 20  # of a pause: a pool that is away for a week makes no number too large
+PREPARED_S = 1.0  # between two looks while a slice is being made
 FIRST_LOOKS = 12  # on Slurm, whoever tells of leases looks every few seconds: a new one comes late
 NO_LEASE = "This server holds no GPU slice."
 
@@ -74,6 +75,13 @@ class KnownStatus:
     def is_offered(self) -> bool:
         """Whether a slice is there for this server, to be restarted with."""
         return self.ticket is not None and _ticket_state(self.ticket) == "offered"
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether a slice is granted to this server, and is being made: a matter of seconds."""
+        ticket = self.ticket or {}
+        is_queued = ticket.get("position") is not None or bool(ticket.get("message"))
+        return ticket.get("state") == "waiting" and not is_queued
 
     def with_answer_at(self, pool_at: float, now: float) -> "KnownStatus":
         """Return a copy with the moment of the latest answer, by the pool's clock and by ours."""
@@ -247,6 +255,8 @@ def pause_s(status: KnownStatus, usual_s: float, warned_s: float, longest_s: flo
             yet.
         longest_s: where the doubling ends while the pool is silent; also once the lease is gone.
     """
+    if status.is_prepared:
+        return min(PREPARED_S, usual_s)
     if status.is_warned or status.is_offered or status.server_status.get("borrowing"):
         return warned_s
     if status.is_gone:

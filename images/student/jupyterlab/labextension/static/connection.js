@@ -6,6 +6,8 @@ const REPORT_MS = 5000;
 const FIRST_PAUSE_MS = 1000;
 const LONGEST_PAUSE_MS = 30000;
 const LOOK_MS = 2000;
+const SIGNED_OUT = [401, 403];
+const AGAIN_MS = 15000; // a socket stays open when somebody signs out, so its silence tells nothing
 const ANSWER_MS = 8000;
 const OVER_S = 5; // a line that breaks this close to the end was broken by the end
 const MOVES = ['move', 'to-cpu'];
@@ -16,13 +18,16 @@ export class Connection {
     this.view = null; // the last one the server sent
     this.onChange = () => undefined;
     this.unsaved = () => 0;
+    this.signedOutText = '';
     this._server = ServerConnection;
     this._settings = serverSettings;
     this._pauseMs = FIRST_PAUSE_MS;
     this._activeAt = performance.now();
     this._told = {};
     this.isMover = false; // whether it was this tab that asked for a restart
-    this._isOffline = this._isLooking = false;
+    this._isOffline = this._isLooking = this._isSignedOut = false;
+    document.addEventListener('visibilitychange', () => document.hidden || this.look());
+    setInterval(() => document.hidden || this.look(), AGAIN_MS);
     window.addEventListener('offline', () => this.look());
     for (const kind of ACTIVITY) {
       const note = () => (this._activeAt = performance.now());
@@ -60,7 +65,7 @@ export class Connection {
     }
     this._isLooking = true;
     while (!(await this._isAnswered())) {
-      this._isOffline = true;
+      this._isOffline = !this._isSignedOut;
       this.onChange();
       await new Promise(resolve => setTimeout(resolve, LOOK_MS));
     }
@@ -72,10 +77,11 @@ export class Connection {
     const url = `${this._settings.baseUrl}miglab/api/lease`;
     const request = { signal: AbortSignal.timeout(ANSWER_MS) };
     const answer = await this._server.makeRequest(url, request, this._settings).catch(() => null);
+    this._isSignedOut = SIGNED_OUT.includes(answer?.status);
     if (answer?.ok) {
       this._take(await answer.json());
     }
-    return answer !== null;
+    return answer !== null && !this._isSignedOut;
   }
 
   /** The last view brought up to this moment; null before the first. */
@@ -89,6 +95,7 @@ export class Connection {
       ...this.view,
       connected: this._brokenAt === undefined && !this._isOffline,
       offline: this._isOffline,
+      signedOut: this._isSignedOut,
       old_s: passed,
       lease: lease && {
         ...lease,
@@ -101,18 +108,25 @@ export class Connection {
     return { ...now, fate: fateOf(now) };
   }
 
-  /** Ask the pool for something; rejects with its words if it says no. */
+  /** Do something for all tabs; rejects with the pool's words if it says no. */
   async act(action, body = {}) {
-    const { makeRequest } = this._server;
     this.isMover = MOVES.includes(action);
-    const request = { method: 'POST', body: JSON.stringify(body) };
-    const url = `${this._settings.baseUrl}miglab/api/${action}`;
-    const answer = await makeRequest(url, request, this._settings);
-    const content = await answer.json();
-    if (!answer.ok) {
-      throw Object.assign(new Error(content.message), { reason: content.reason });
+    this._take(await this.ask(action, { method: 'POST', body: JSON.stringify(body) }));
+  }
+
+  /** The answer of a route of ours; rejects with the reason if it is refused. */
+  async ask(route, request = {}) {
+    const url = `${this._settings.baseUrl}miglab/api/${route}`;
+    const answer = await this._server.makeRequest(url, request, this._settings);
+    const content = await answer.json().catch(() => ({}));
+    if (answer.ok) {
+      return content;
     }
-    this._take(content);
+    if (SIGNED_OUT.includes(answer.status) && !content.reason) {
+      void this.look(); // it was no refusal of the pool's: those have a reason
+      throw new Error(this.signedOutText);
+    }
+    throw Object.assign(new Error(content.message ?? answer.statusText), { reason: content.reason });
   }
 
   _take(view) {

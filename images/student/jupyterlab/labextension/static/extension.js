@@ -2,6 +2,7 @@
 
 import { announcer } from './announcer.js';
 import { cardStack } from './cards.js';
+import { chooser } from './choose.js';
 import { Connection } from './connection.js';
 import { Documents } from './documents.js';
 import { lostQuestion } from './lost.js';
@@ -48,10 +49,12 @@ function leasePlugin(lab, style, lost, moved) {
       lost.isTold = () => ['ending', 'gone'].includes(connection.now()?.fate);
       const documents = new Documents(app, docManager);
       const site = { app, lab, trans, connection, documents, say: createWording(trans) };
+      connection.signedOutText = site.say.signedOut;
       const actions = makeActions(site);
+      actions.openChoice = chooser(site, actions);
       const parts = {
         offline: offlineLine(site),
-        status: statusItem(site, () => app.commands.execute('miglab:panel')),
+        status: statusItem(site, () => app.commands.execute('miglab:panel'), actions.openChoice),
         panel: panel(site, actions),
         cards: cardStack(site, [
           warningCard(site, actions, KEYS),
@@ -60,7 +63,7 @@ function leasePlugin(lab, style, lost, moved) {
         ])
       };
       place(site, parts, { statusBar, restorer });
-      addCommands(site, parts, palette);
+      addCommands(site, actions, parts, palette);
       if (courseTitle()) {
         const showPanel = () => app.commands.execute('miglab:panel');
         parts.start = startPage(site, actions, showPanel);
@@ -125,6 +128,12 @@ function makeActions({ app, lab, trans, connection, documents }) {
     throw new Error(trans.__('The slice was not released, because a document could not be saved. Save or close it, then try again.'));
   };
   return {
+    choose: (choice, only_if_free) => connection.act('choose', { choice, only_if_free }),
+    saveAll: async () => {
+      if (!(await documents.saveAll())) {
+        throw new Error(trans.__('Nothing was asked for, because a document could not be saved. Save or close it, then try again.'));
+      }
+    },
     keepalive: () => connection.act('keepalive'),
     extend: () => connection.act('extend', { by_s: connection.view.lease.extension_s }),
     release,
@@ -175,7 +184,7 @@ function place({ app, lab }, parts, { statusBar, restorer }) {
   };
 }
 
-function addCommands({ app, trans }, parts, palette) {
+function addCommands({ app, trans, connection }, actions, parts, palette) {
   app.commands.addCommand('miglab:panel', {
     label: trans.__('GPU slice: details'),
     isEnabled: () => parts.isPlaced === true,
@@ -189,8 +198,13 @@ function addCommands({ app, trans }, parts, palette) {
     isEnabled: () => !parts.cards.isEmpty(),
     execute: () => parts.cards.focus()
   });
+  app.commands.addCommand('miglab:choose', {
+    label: trans.__('GPU slice: choose one'),
+    isEnabled: () => connection.now()?.can_choose === true && !connection.now().ticket,
+    execute: () => actions.openChoice()
+  });
   app.commands.addKeyBinding({ command: 'miglab:warning', keys: [KEYS], selector: 'body' });
-  for (const command of ['miglab:panel', 'miglab:warning']) {
+  for (const command of ['miglab:choose', 'miglab:panel', 'miglab:warning']) {
     palette?.addItem({ command, category: trans.__('GPU slice') });
   }
 }
@@ -231,8 +245,8 @@ function run(site, parts, lost, moved) {
   void app.restored.then(() => connection.open());
 }
 
-const hasNews = ({ state, ticket, borrow, messages }) =>
-  state !== 'none' || Boolean(ticket || borrow || messages.length);
+const hasNews = ({ state, ticket, borrow, messages, can_choose }) =>
+  state !== 'none' || Boolean(ticket || borrow || messages.length || can_choose);
 
 /**
  * Go where the server moves to, from the very page that is open; not from one opened meanwhile.

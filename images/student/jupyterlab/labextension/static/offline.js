@@ -1,19 +1,29 @@
-// The line over the page while the network fails: a laptop that sleeps, or has no Wi-Fi.
+// The line over the page while nothing can be saved: the network fails (a laptop that sleeps, or has
+// no Wi-Fi), or the student is signed out.  It goes by itself.
 //
-// It goes by itself, and asks nothing: whoever can be asked nothing can be offered nothing.
+// Who is signed out signs in beside this page, which keeps what is typed, and goes on then.
 
 import { make, setText } from './dom.js';
 
-export function offlineLine({ trans }) {
-  const node = make('div', { role: 'status', class: 'miglab-offline' });
+export function offlineLine({ app, trans, say }) {
+  const text = make('span');
+  const signIn = make('a', { target: '_blank', hidden: '' }, trans.__('Sign in, in a new tab'));
+  const node = make('div', { role: 'status', class: 'miglab-offline', hidden: '' }, text, ' ', signIn);
   document.body.append(node);
+  const loginAddress = () => {
+    const { hubHost = '', hubPrefix = '/hub/' } = app.paths.urls;
+    const here = window.location.pathname + window.location.search;
+    return `${hubHost}${hubPrefix}login${hubHost ? '' : `?next=${encodeURIComponent(here)}`}`;
+  };
   return {
-    render: ({ offline, fate }) =>
-      setText(
-        node,
-        offline && fate !== 'gone'
-          ? trans.__('You are offline; your server keeps running. Nothing can be saved until you are back online.')
-          : ''
-      )
+    render: ({ offline, signedOut, fate }) => {
+      const words = signedOut ? say.signedOut : offline && fate !== 'gone' ? say.offline : '';
+      setText(text, words);
+      node.hidden = !words;
+      signIn.hidden = !signedOut;
+      if (signedOut) {
+        signIn.href = loginAddress();
+      }
+    }
   };
 }

@@ -22,6 +22,7 @@ export function panel(site, actions) {
   const goOn = button(trans.__('Release, and go on without a GPU…'), actions.askAndGoOn, fail);
   const anyway = button(trans.__('Restart without saving'), actions.goOnAnyway, fail);
   const move = button(trans.__('Save all and restart with it'), actions.move, fail, 'miglab-first');
+  const choose = button(trans.__('Choose a slice…'), actions.openChoice, fail, 'miglab-first');
   const cancel = button(trans.__('Leave the queue'), actions.cancel, fail);
   const node = make(
     'section',
@@ -29,7 +30,7 @@ export function panel(site, actions) {
     heading,
     problem,
     use.node,
-    make('div', { class: 'miglab-buttons' }, extend, goOn, release, anyway, move, cancel),
+    make('div', { class: 'miglab-buttons' }, extend, goOn, release, anyway, choose, move, cancel),
     error,
     details,
     tell.node
@@ -125,6 +126,7 @@ export function panel(site, actions) {
         setText(extend, say.extension(view.lease));
       }
       const ticketState = view.connected && !view.moving ? view.ticket?.state : undefined;
+      choose.hidden = !view.can_choose || Boolean(view.ticket) || Boolean(view.moving);
       move.hidden = ticketState !== 'offered';
       cancel.hidden = ticketState !== 'waiting' && ticketState !== 'offered';
     }

@@ -11,7 +11,7 @@ export function startPage({ app, lab, trans, connection, say }, actions, showPan
   const title = courseTitle();
   const slice = make('p', { class: 'miglab-now' });
   const details = button(trans.__('Open the panel “GPU slice”'), showPanel, () => undefined);
-  const toHub = button(trans.__('Choose a slice…'), actions.toHome, () => undefined);
+  const choose = button(trans.__('Choose a slice…'), actions.openChoice, () => undefined);
   const list = make('ol', { class: 'miglab-notebooks' });
   const handedIn = make('p');
   const borrowing = borrowEntry(trans);
@@ -24,7 +24,7 @@ export function startPage({ app, lab, trans, connection, say }, actions, showPan
     { class: 'miglab-start miglab-loading', 'aria-label': title, tabindex: '-1' },
     heading,
     notice,
-    section(trans.__('Your GPU slice'), slice, make('div', { class: 'miglab-buttons' }, details, toHub)),
+    section(trans.__('Your GPU slice'), slice, make('div', { class: 'miglab-buttons' }, details, choose)),
     section(trans.__('Notebooks'), list, shared, problem),
     section(trans.__('How to…'), howTo(trans, borrowing, handedIn))
   );
@@ -85,7 +85,7 @@ export function startPage({ app, lab, trans, connection, say }, actions, showPan
     render: view => {
       setText(slice, now(trans, say, view));
       details.hidden = view.state === 'none' && !view.ticket;
-      toHub.hidden = view.state !== 'none' || Boolean(view.ticket);
+      choose.hidden = !view.can_choose || Boolean(view.ticket);
       borrowing.hidden = !view.borrow;
       notice.hidden = view.sharing !== false;
       shared.hidden = !view.sharing;
@@ -206,7 +206,7 @@ function howTo(trans, borrowing, handedIn) {
     entry(
       trans.__('get a GPU slice'),
       trans.__(
-        'Stop this server on the hub’s home page, start it again and choose a shape. If no slice is free, you join the queue. You can start without a GPU meanwhile and keep your position; a message appears here when your slice is ready.'
+        'Press “Choose a slice…” here, or the item “No GPU” at the left of the status bar. If the slice is free, this server restarts with it, and your notebooks open again at the same place. Otherwise you join the queue and work on; a message appears here when your slice is ready.'
       )
     ),
     borrowing,

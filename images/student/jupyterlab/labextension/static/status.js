@@ -3,9 +3,10 @@
 
 import { make, setText } from './dom.js';
 
-export function statusItem({ trans, say }, open) {
+export function statusItem({ trans, say }, showPanel, choose) {
   const node = make('button', { type: 'button', class: 'miglab-status jp-mod-highlighted' });
-  node.addEventListener('click', open);
+  let canChoose = false;
+  node.addEventListener('click', () => (canChoose ? choose() : showPanel()));
 
   const figures = ({ shape, lease }) => [
     shape,
@@ -31,7 +32,11 @@ export function statusItem({ trans, say }, open) {
     }
     switch (view.state) {
       case 'none':
-        return view.ticket ? say.ticket(view.ticket) : view.borrow ? say.borrow(view.borrow) : '';
+        return view.ticket
+          ? say.ticket(view.ticket)
+          : view.borrow
+            ? say.borrow(view.borrow)
+            : trans.__('No GPU · choose a slice…');
       case 'held':
         return view.warning
           ? trans.__('%1 · reclaimed in %2', view.shape, say.duration(view.warning.left_s))
@@ -47,11 +52,15 @@ export function statusItem({ trans, say }, open) {
     node,
     render: view => {
       const { state, fate, warning, ticket, borrow } = view;
-      node.hidden = state === 'none' && !ticket && !borrow;
+      const isIdle = state === 'none' && !ticket && !borrow;
+      canChoose = isIdle && view.can_choose && !view.moving;
+      node.hidden = isIdle && !view.can_choose;
       setText(node, text(view));
       const isUrgent = warning || fate === 'gone' || ticket?.state === 'offered';
       node.classList.toggle('miglab-urgent', Boolean(isUrgent));
-      node.title = trans.__('GPU slice: show the details');
+      node.title = canChoose
+        ? trans.__('GPU slice: choose one')
+        : trans.__('GPU slice: show the details');
     }
   };
 }

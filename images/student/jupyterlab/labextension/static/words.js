@@ -60,6 +60,9 @@ export function createWording(trans) {
     if (view.offline) {
       return trans.__('You are offline; these figures are %1 old.', duration(view.old_s));
     }
+    if (view.signedOut) {
+      return trans.__('You are signed out.');
+    }
     if (!view.connected) {
       return trans.__('This server does not answer.');
     }
@@ -158,6 +161,13 @@ export function createWording(trans) {
       ? trans.__('This server is restarting without a GPU')
       : trans.__('This server is restarting with %1', moving_to);
 
+  const signedOut = trans.__(
+    'You are signed out; your server and its notebooks keep running. Nothing can be saved until you sign in.'
+  );
+  const offline = trans.__(
+    'You are offline; your server keeps running. Nothing can be saved until you are back online.'
+  );
+
   const lost = trans.__('You will lose the variables of running notebooks. Open documents are saved first.');
   const lostAndKept = [lost, trans.__('All files are kept.')].join(' ');
 
@@ -185,6 +195,8 @@ export function createWording(trans) {
     message,
     gone: goneTitle,
     restarting,
+    signedOut,
+    offline,
     lost,
     lostAndKept,
     warning,
