@@ -281,6 +281,9 @@ def test_needed() -> None:
     lease_verdict = verdict(busy, lease=needed)
     assert (lease_verdict.decision, lease_verdict.kind) == (Decision.WARN, WarningKind.NEEDED)
     assert (lease_verdict.reason, lease_verdict.reclaim_at) == ("Somebody needs it.", NOW + 300)
+    idle_warning_over = replace(WARNED, needed="Somebody needs it.")
+    lease_verdict = verdict(busy, lease=idle_warning_over)
+    assert (lease_verdict.decision, lease_verdict.reclaim_at) == (Decision.WARN, NOW + 300)
     warned_lease = replace(needed, warning=WarningKind.NEEDED, reclaim_at=NOW)
     assert verdict(busy, lease=warned_lease, now=NOW - 1).decision is Decision.WARN
     assert verdict(None, lease=warned_lease).decision is Decision.RECLAIM
