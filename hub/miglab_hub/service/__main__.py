@@ -53,7 +53,7 @@ from miglab_pool.pool import Pool
 from miglab_pool.reclaim.activity import SignalBoard
 from miglab_pool.reclaim.policy import TIME_IS_UP
 from miglab_pool.reclaim.round import Reclaimer
-from miglab_pool.reclaim.server_stopper import ServerEnder
+from miglab_pool.reclaim.server_stopper import ServerStopper
 from miglab_pool.roster.members import CourseMembers, Members
 from miglab_pool.state.lock import GPU_LOCKS, LedgerLock, lock_gpus
 from miglab_pool.worker.holders import HostHolders
@@ -147,7 +147,7 @@ def assemble(settings: Settings) -> ServiceParts:
     pool.worker.stopwatch.on_time, pool.store.unserved = metrics.driver_call, metrics.count_unserved
     board = SignalBoard(settings.reclaim.cpu_busy_pct)
     reclaimer = Reclaimer(access_rules(settings), board, metrics.reclaimed)
-    end_servers = _end_servers(ServerEnder(hub, time.time), metrics)
+    end_servers = _end_servers(ServerStopper(hub, time.time), metrics)
     runner = PoolRunner(pool, metrics, _times(settings), end_servers, reclaimer)
     sign_in = SignIn(access, read_private_file(settings.pool_secret), settings.role_book())
     members = CourseMembers(hub, sign_in.book, settings.servers.default_course)
@@ -164,7 +164,7 @@ def assemble(settings: Settings) -> ServiceParts:
     return ServiceParts(runner, management, student, hub, address, opened.close)
 
 
-def _end_servers(ender: ServerEnder, metrics: Metrics) -> Callable[[PoolRunner], Awaitable[None]]:
+def _end_servers(ender: ServerStopper, metrics: Metrics) -> Callable[[PoolRunner], Awaitable[None]]:
     """Return the job that ends servers whose leases are over."""
 
     async def end_servers(runner: PoolRunner) -> None:

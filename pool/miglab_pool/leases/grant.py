@@ -206,21 +206,21 @@ def _prepare_reserved_slots(store: Store, tx: Transaction) -> None:
 
 
 def _is_missing(gpu: GpuSnapshot, slot: Slot) -> bool:
-    """Whether a slot is empty and its slice does not exist yet."""
-    state = gpu.occupancy
-    if gpu.row.state != GPU_OK or state is None or not state.usable:
+    """Whether a slot has neither a lease nor a slice yet, on a GPU that can be cut."""
+    occupancy = gpu.occupancy
+    if gpu.row.state != GPU_OK or occupancy is None or not occupancy.usable:
         return False
-    is_there = any(is_same(slot.placed_slice, warm) for warm in state.warm)
-    return is_unleased(state, slot.placed_slice) and not is_there
+    is_there = any(is_same(slot.placed_slice, warm) for warm in occupancy.warm)
+    return is_unleased(occupancy, slot.placed_slice) and not is_there
 
 
 def prepare_for_layouts(store: Store, tx: Transaction) -> None:
-    """Destroy free slices that layouts do not have, and make those that they lack."""
+    """On GPUs with a layout, destroy free slices that it does not have, and make those it lacks."""
     for gpu in store.view(tx.at).gpus.values():
         if gpu.layout and _is_usable(gpu) and tx.at >= gpu.unprepared_until:
-            rows, todo = {row.id: row for row in gpu.slices}, gpu.change()
-            removes = [rows[change.number] for change in todo.removes]
-            makes = [Choice(gpu.uuid, slot.profile, slot.placement) for slot in todo.ready]
+            rows, change = {row.id: row for row in gpu.slices}, gpu.change()
+            removes = [rows[present_slice.number] for present_slice in change.removes]
+            makes = [Choice(gpu.uuid, slot.profile, slot.placement) for slot in change.ready]
             _recut(store, tx, removes, makes, f"for layout {gpu.layout}")
 
 

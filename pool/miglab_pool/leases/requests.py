@@ -49,7 +49,7 @@ class _NotFreeError(Exception):
 
 
 class Tickets(Subject):
-    """See the module."""
+    """The tickets of servers: requested, attended, taken, cancelled and put back in the queue."""
 
     def _view(self, row: TicketRow) -> TicketView:
         return pool_views.ticket_view(self.store.current, row)

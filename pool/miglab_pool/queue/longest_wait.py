@@ -63,7 +63,7 @@ def _ticket_waits_s(view: PoolView) -> Iterator[tuple[EstimateKey, float]]:
         ticket = view.tickets[waiting.id]
         others = [other for other in in_line if other.id != ticket.id]
         is_settled = waiting.front is not None or usage.has_aged(waiting.since)
-        is_passable = not is_settled and not queue.is_unpassable(view, ticket.user, ticket.id)
+        is_passable = not is_settled and not queue.cannot_be_passed(view, ticket.user, ticket.id)
         if is_passable or ticket.is_borrow or has_wasted_much(view, ticket.user):
             continue
         position = positions[ticket.id]

@@ -5,10 +5,10 @@ everything else that is leased.  The first in the queue also waits for it if its
 and a class if its reservation has a slot there; the class counts as one.
 
 A need is the first ticket in the queue's order that nothing free serves and whose student is there
-(`waste` says more), or a slot that is reserved now.  For a need, the fewest open leases end that
-make room: of equally few those that are idle longest, then those that are open longest.  Leases
-that end anyway or are warned for a need already cost nothing.  So no further holder is warned until
-the need is met, and a holder whose lease is no longer chosen keeps it.
+(see `wasteful_students`), or a slot that is reserved now.  For a need, the fewest open leases end
+that make room: of equally few those that are idle longest, then those that are open longest.
+Leases that end anyway or are warned for a need already cost nothing.  So no further holder is
+warned until the need is met, and a holder whose lease is no longer chosen keeps it.
 """
 
 from collections import Counter, defaultdict

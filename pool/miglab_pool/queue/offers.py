@@ -101,7 +101,7 @@ def _smallest_shape(view: PoolView) -> Shape | None:
 def _course_offers(view: PoolView, name: str, rules: Course, user: str | None) -> CourseOffers:
     course = name if _offers_differ(view) else ""  # otherwise one offer serves all courses
     shapes = [offer for text in rules.shapes if (offer := _offer(view, text, course)) is not None]
-    if user is None or not queue.is_unpassable(view, user):
+    if user is None or not queue.cannot_be_passed(view, user):
         shapes = [_without_longest(offer) for offer in shapes]
     return CourseOffers(
         course=name,

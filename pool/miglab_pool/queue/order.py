@@ -160,10 +160,10 @@ def ordered_queue(view: PoolView) -> tuple[WaitingTicket, ...]:
     return tuple(queue_order(waiting, fair_share_usage(view)))
 
 
-def is_unpassable(view: PoolView, user: str, ticket: int | None = None) -> bool:
-    """Whether a ticket is served before all that come after it, staff's choice aside.
+def cannot_be_passed(view: PoolView, user: str, ticket: int | None = None) -> bool:
+    """Whether no later ticket can be served before this one, unless staff put it in front.
 
-    The lab has one course, and fair share puts nobody before a user of no recent use.
+    That holds where the lab has one course, for a user of no recent use without another ticket.
 
     Args:
         view: the pool.
@@ -330,9 +330,9 @@ def first_that_fits(
     Returns:
         The grant, or None if no ticket can be granted now.
     """
-    decision = _Decision(gpus, view if view and view.reservations else None)
+    queue_pass = _QueuePass(gpus, view if view and view.reservations else None)
     for ticket in queue:
-        choices = decision.place(ticket)
+        choices = queue_pass.place(ticket)
         if choices is not None:
             return Grant(ticket.id, choices)
     return None
@@ -345,11 +345,11 @@ def any_fits(requests: Iterable[tuple[tuple[str, ...], str]], gpus: Sequence[Gpu
         requests: the profiles and the course of each waiting ticket.
         gpus: every GPU.
     """
-    decision = _Decision(gpus)
-    return any(decision.fits(profiles, course) for profiles, course in requests)
+    queue_pass = _QueuePass(gpus)
+    return any(queue_pass.fits(profiles, course) for profiles, course in requests)
 
 
-class _Decision:
+class _QueuePass:
     """One pass over the queue.  Room only shrinks during it, so a refused request stays refused."""
 
     def __init__(self, gpus: Sequence[GpuOccupancy], view: PoolView | None = None) -> None:

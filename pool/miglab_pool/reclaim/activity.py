@@ -62,7 +62,9 @@ class ServerActivity:
 
 
 @dataclass(slots=True)
-class _Entry:
+class _LastReport:
+    """A server's last report, when it arrived, and when the server was last seen to use CPU."""
+
     at: float
     signals: Signals | None = None
     cpu_pct: float | None = None
@@ -84,7 +86,7 @@ class SignalBoard:
     ) -> None:
         self._cpu_busy_pct = cpu_busy_pct
         self._clock = clock
-        self._entries: dict[int, _Entry] = {}
+        self._reports: dict[int, _LastReport] = {}
 
     def take(self, lease: int, signals: Signals) -> None:
         """Take in a report.
@@ -94,49 +96,51 @@ class SignalBoard:
             signals: what it says.
         """
         now = self._clock()
-        entry = self._entries.setdefault(lease, _Entry(now))
-        entry.cpu_pct = _cpu_pct(entry, signals, now)
-        if entry.cpu_pct is not None and entry.cpu_pct >= self._cpu_busy_pct:
-            entry.cpu_busy_at = now
-        entry.signals, entry.at = signals, now
+        report = self._reports.setdefault(lease, _LastReport(now))
+        report.cpu_pct = _cpu_pct(report, signals, now)
+        if report.cpu_pct is not None and report.cpu_pct >= self._cpu_busy_pct:
+            report.cpu_busy_at = now
+        report.signals, report.at = signals, now
 
     def activity_of(self, lease: int) -> ServerActivity | None:
         """Return the server's activity now; None if it has not reported to this process."""
-        entry = self._entries.get(lease)
-        if entry is None or entry.signals is None:
+        report = self._reports.get(lease)
+        if report is None or report.signals is None:
             return None
-        return _server_activity(entry, entry.signals, self._clock())
+        return _server_activity(report, report.signals, self._clock())
 
     def is_silent(self, lease: int, for_s: float) -> bool:
         """Whether its server has said nothing for longer than that, or never."""
-        entry = self._entries.get(lease)
-        return entry is None or entry.signals is None or self._clock() - entry.at > for_s
+        report = self._reports.get(lease)
+        return report is None or report.signals is None or self._clock() - report.at > for_s
 
     def keep(self, leases: Collection[int]) -> None:
         """Forget all but these."""
-        for lease in self._entries.keys() - set(leases):
-            del self._entries[lease]
+        for lease in self._reports.keys() - set(leases):
+            del self._reports[lease]
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._reports)
 
 
-def _cpu_pct(entry: _Entry, signals: Signals, now: float) -> float | None:
+def _cpu_pct(report: _LastReport, signals: Signals, now: float) -> float | None:
     """Percent of one core since the last report; None if it cannot be told.
 
     Less CPU time than before means that a process ended whose time was counted.  Two reports
     within a second are too close to tell.
     """
-    before = entry.signals.cpu_s if entry.signals else None
+    before = report.signals.cpu_s if report.signals else None
     if before is None or signals.cpu_s is None or signals.cpu_s < before:
         return None
     return (
-        100 * (signals.cpu_s - before) / (now - entry.at) if now - entry.at >= 1 else entry.cpu_pct
+        100 * (signals.cpu_s - before) / (now - report.at)
+        if now - report.at >= 1
+        else report.cpu_pct
     )
 
 
-def _server_activity(entry: _Entry, signals: Signals, now: float) -> ServerActivity:
-    since = max(0.0, now - entry.at)
+def _server_activity(report: _LastReport, signals: Signals, now: float) -> ServerActivity:
+    since = max(0.0, now - report.at)
     return ServerActivity(
         age_s=since,
         busy=_any_busy(signals.kernels),
@@ -147,8 +151,8 @@ def _server_activity(entry: _Entry, signals: Signals, now: float) -> ServerActiv
         browsers=signals.browsers,
         browser_age_s=_age_s(signals.browsers, signals.browser_age_s, since),
         unsaved=signals.unsaved,
-        cpu_pct=entry.cpu_pct,
-        cpu_age_s=None if entry.cpu_pct is None else now - entry.cpu_busy_at,
+        cpu_pct=report.cpu_pct,
+        cpu_age_s=None if report.cpu_pct is None else now - report.cpu_busy_at,
     )
 
 
@@ -258,7 +262,7 @@ def judge(
     held_s: float,
     limits: Reclaim,
     *,
-    others_report: bool = False,
+    lab_reports: bool = False,
 ) -> ActivityJudgement:
     """Judge a lease's activity.
 
@@ -267,15 +271,13 @@ def judge(
         reading: what NVML reads of its slices.
         held_s: how long the lease is held; nobody is idle longer than that.
         limits: what counts, and for how long: [reclaim].
-        others_report: whether enough of the lab's servers are heard, so that the silence of one is
+        lab_reports: whether enough of the lab's servers are heard, so that the silence of one is
             its own.
     """
     if server is None or server.age_s > limits.stale_s:
         judgement = _judge_by_gpu(server, reading, held_s, limits)
         return (
-            _judge_by_empty_slice(judgement, reading, held_s, limits)
-            if others_report
-            else judgement
+            _judge_by_empty_slice(judgement, reading, held_s, limits) if lab_reports else judgement
         )
     work_age_s, missing = _age_of_work(server, reading)
     if reading.processes is None and reading.is_readable:

@@ -91,7 +91,7 @@ def hard_ends(
 
 
 def maintenance_reason(maintenance: Sequence[Schedule], now: float) -> str:
-    """Why nothing is granted now; empty outside of every maintenance window."""
+    """Return why nothing is granted now; empty outside of every maintenance window."""
     for rule in maintenance:
         window = next_occurrence(rule, now)
         if window is not None and window.starts_at <= now:
@@ -124,7 +124,7 @@ class LeaseFacts:
         needed: why it ends for somebody who needs its slices; empty: nobody does, or it is
             guaranteed.
         is_borrow: whether measurements borrowed it: it ends with them, and nobody is warned.
-        others_report: whether at least half of the lab's servers report.
+        lab_reports: whether at least half of the lab's servers report.
     """
 
     held_since: float
@@ -133,7 +133,7 @@ class LeaseFacts:
     keepalive_until: float | None = None
     needed: str = ""
     is_borrow: bool = False
-    others_report: bool = False
+    lab_reports: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,18 +182,18 @@ def decide(
         now: seconds since the epoch.
     """
     judgement = judge(
-        server, reading, now - lease.held_since, limits, others_report=lease.others_report
+        server, reading, now - lease.held_since, limits, lab_reports=lease.lab_reports
     )
     limit_s = idle_limit_s(judgement.activity, others_wait, limits)
     figures = partial(_figures, server, reading, judgement, others_wait, limit_s)
-    answer = (
+    outcome = (
         _decide_borrow(ends, now) if lease.is_borrow else _decide_by_end(lease, ends, limits, now)
     )
-    if answer is None:
-        answer = _decide_by_need(lease, limits, now)
-    if answer is None:
-        answer = _decide_by_use(server, judgement, lease, others_wait, limit_s, limits, now)
-    decision, reason, kind, reclaim_at = answer
+    if outcome is None:
+        outcome = _decide_by_need(lease, limits, now)
+    if outcome is None:
+        outcome = _decide_by_use(server, judgement, lease, others_wait, limit_s, limits, now)
+    decision, reason, kind, reclaim_at = outcome
     work_s = judgement.work_age_s
     has_worked = (
         judgement.activity is Activity.ACTIVE and work_s is not None and work_s <= limits.stale_s
@@ -205,17 +205,18 @@ def decide(
 
 
 def idle_limit_s(activity: Activity, others_wait: int, limits: Reclaim) -> float:
-    """How long it may be idle before it is warned."""
+    """Return for how long a lease may be idle before its holder is warned, seconds."""
     limit_s = limits.idle_wanted_s if others_wait else limits.idle_s
     return limit_s * limits.holding_factor if activity is Activity.IDLE_HOLDING else limit_s
 
 
-Answer = tuple[Decision, str, WarningKind | None, float | None]
+Outcome = tuple[Decision, str, WarningKind | None, float | None]
+"""The decision, its reason, what a warning or reclaim is about, and when a new warning ends."""
 
 
 def _decide_by_end(
     lease: LeaseFacts, ends: Sequence[HardEnd], limits: Reclaim, now: float
-) -> Answer | None:
+) -> Outcome | None:
     """Decide by the next hard end; None while it is far."""
     end = min(ends, key=lambda end: end.at, default=None)
     if end is None or now < end.at - LEAD * limits.warning_s:
@@ -227,7 +228,7 @@ def _decide_by_end(
     return Decision.WARN, end.reason, end.kind, max(end.at, earliest)
 
 
-def _decide_by_need(lease: LeaseFacts, limits: Reclaim, now: float) -> Answer | None:
+def _decide_by_need(lease: LeaseFacts, limits: Reclaim, now: float) -> Outcome | None:
     """Decide by somebody's need; None without one.  The warning lasts in full."""
     if not lease.needed:
         return None
@@ -237,12 +238,12 @@ def _decide_by_need(lease: LeaseFacts, limits: Reclaim, now: float) -> Answer | 
     return Decision.RECLAIM if is_over else Decision.WARN, lease.needed, WarningKind.NEEDED, None
 
 
-def _decide_borrow(ends: Sequence[HardEnd], now: float) -> Answer:
+def _decide_borrow(ends: Sequence[HardEnd], now: float) -> Outcome:
     """Decide about a borrowed lease, which its runner or its end ends; it gets no warning."""
-    over = [end for end in ends if now >= end.at]
-    if not over:
-        return _keep_answer("It is borrowed: it goes back when the measurements are over.")
-    end = min(over, key=lambda end: end.at)
+    past_ends = [end for end in ends if now >= end.at]
+    if not past_ends:
+        return _keep("It is borrowed: it goes back when the measurements are over.")
+    end = min(past_ends, key=lambda end: end.at)
     return Decision.RECLAIM, end.reason, end.kind, None
 
 
@@ -254,26 +255,24 @@ def _decide_by_use(
     limit_s: float,
     limits: Reclaim,
     now: float,
-) -> Answer:
+) -> Outcome:
     """Decide by the lease's use."""
     is_warned = lease.warning is WarningKind.IDLE
     if judgement.idle_s is None:
         reason = f"Not counted as idle, because this is unknown: {judgement.unknown}."
-        return (
-            (Decision.WARN, reason, WarningKind.IDLE, None) if is_warned else _keep_answer(reason)
-        )
+        return (Decision.WARN, reason, WarningKind.IDLE, None) if is_warned else _keep(reason)
     if judgement.activity is Activity.ACTIVE:
-        return _keep_answer("It is in use.")
-    idle = f"Nothing has happened on it for {duration(judgement.idle_s)}"
+        return _keep("It is in use.")
+    idle_message = f"Nothing has happened on it for {duration(judgement.idle_s)}"
     if judgement.empty_s is not None:
-        idle = f"Nothing has run on the slice itself for {duration(judgement.empty_s)}"
+        idle_message = f"Nothing has run on the slice itself for {duration(judgement.empty_s)}"
     if judgement.unknown:
-        idle = f"{idle}, {judgement.unknown}"
+        idle_message = f"{idle_message}, {judgement.unknown}"
     if lease.keepalive_until is not None and now < lease.keepalive_until and not is_warned:
-        return _keep_answer(f"{idle}, but somebody said to be still there.")
+        return _keep(f"{idle_message}, but somebody said to be still there.")
     if judgement.idle_s < limit_s:
-        return _keep_answer(f"{idle}; the limit is {duration(limit_s)}.")
-    reason = f"{idle}, and {_waiting_in_words(others_wait)}. {FILES_ARE_KEPT}"
+        return _keep(f"{idle_message}; the limit is {duration(limit_s)}.")
+    reason = f"{idle_message}, and {_describe_waiting(others_wait)}. {FILES_ARE_KEPT}"
     if not is_warned:
         return Decision.WARN, reason, WarningKind.IDLE, now + limits.warning_s
     postponement = _postponement(server, judgement, lease, now)
@@ -284,7 +283,7 @@ def _decide_by_use(
 def _postponement(
     server: ServerActivity | None, judgement: ActivityJudgement, lease: LeaseFacts, now: float
 ) -> str:
-    """Why a warning that stands does not end in a reclaim now; empty if it does."""
+    """Return why a warning that stands does not end in a reclaim now; empty if it does."""
     over_s = now - (lease.reclaim_at if lease.reclaim_at is not None else now)
     if over_s < 0 or lease.reclaim_at is None:
         return f"Warned; will be reclaimed in {duration(-over_s)} unless somebody is there."
@@ -297,11 +296,11 @@ def _postponement(
     return ""
 
 
-def _keep_answer(reason: str) -> Answer:
+def _keep(reason: str) -> Outcome:
     return Decision.KEEP, reason, None, None
 
 
-def _waiting_in_words(others_wait: int) -> str:
+def _describe_waiting(others_wait: int) -> str:
     if not others_wait:
         return "unused slices go back after a while"
     return f"{others_wait} {'others are' if others_wait > 1 else 'other is'} waiting for it"

@@ -131,14 +131,23 @@ class Explanation(WireModel):
 
 @dataclass(slots=True)
 class _Watch:
-    """What this process remembers of a lease; its times are by the steady clock."""
+    """What this process remembers of a lease; its times are by the steady clock.
+
+    Attributes:
+        looked_at: at the last round.
+        free_for_s: for how long its slices were seen to be empty, seconds.
+        computed_at: when they last computed.
+        idle_s: for how long it has been idle, seconds.
+        warning_ends_at: when a warning that may be withdrawn ends; None without one.
+        logged: the verdict that was logged last.
+    """
 
     looked_at: float
     free_for_s: float = 0.0
     computed_at: float = float("-inf")
     activity: Activity = Activity.UNKNOWN
     idle_s: float = 0.0
-    warned_for: float | None = None
+    warning_ends_at: float | None = None
     logged: tuple[str, ...] = ()
     logged_at: float = float("-inf")
 
@@ -165,7 +174,7 @@ class Reclaimer:
         self._count = count
         self._clock = clock
         self._watches: dict[int, _Watch] = {}
-        self._others_report = False
+        self._lab_reports = False
         self.silent_servers = 0  # at the last round
         self._tally = ActivityTotals(clock)
         self._samples = -1
@@ -185,9 +194,9 @@ class Reclaimer:
             del self._watches[lease]
         self._note_samples(leases)
         self._note_silent_servers(cases.values(), leases.now)
-        closed = maintenance_reason(self.rules.maintenance, leases.now) if self.is_acting else ""
-        leases.close_for_maintenance(closed, CAUSE)  # also ends what an acting one began
-        needed = self._needed(leases)
+        maintenance = self.rules.maintenance if self.is_acting else ()
+        leases.close_for_maintenance(maintenance_reason(maintenance, leases.now), CAUSE)
+        needed = self._needed_leases(leases)
         for case in cases.values():
             try:
                 self._review(leases, case, needed.get(case.lease.id, ""))
@@ -201,7 +210,7 @@ class Reclaimer:
         leases = pool.leases
         self._note_samples(leases)
         cases = [case for case in leases.lease_cases() if user in (None, case.lease.user)]
-        needed = self._needed(leases)
+        needed = self._needed_leases(leases)
         return [
             self._explanation(case, self._verdict(leases, case, needed.get(case.lease.id, "")))
             for case in cases
@@ -212,7 +221,7 @@ class Reclaimer:
         watches = self._watches.items()
         return {lease: watch.activity for lease, watch in watches}
 
-    # -- looking ------------------------------------------------------------------------------
+    # -- reading and judging ------------------------------------------------------------------
 
     def _note_silent_servers(self, cases: Iterable[LeaseCase], now: float) -> None:
         """Note how many servers are silent, and whether at least half of all report.
@@ -230,9 +239,9 @@ class Reclaimer:
             silent += is_silent
             silent_for_long += is_silent and now - case.held_since > stale_s
         self.silent_servers = silent_for_long
-        self._others_report = 2 * silent <= servers
+        self._lab_reports = 2 * silent <= servers
 
-    def _needed(self, leases: ReclaimableLeases) -> Mapping[int, str]:
+    def _needed_leases(self, leases: ReclaimableLeases) -> Mapping[int, str]:
         return leases.needed_leases({lease: watch.idle_s for lease, watch in self._watches.items()})
 
     def _note_samples(self, leases: ReclaimableLeases) -> None:
@@ -288,7 +297,7 @@ class Reclaimer:
             keepalive_until=case.keepalive_until,
             needed=needed,
             is_borrow=lease.purpose is Purpose.BORROW,
-            others_report=self._others_report,
+            lab_reports=self._lab_reports,
         )
         end_reason = case.end_reason or TIME_IS_UP
         ends = hard_ends(case.held_since, lease.ends_at, rules.maintenance, end_reason)
@@ -312,14 +321,14 @@ class Reclaimer:
         """
         warning, now = case.lease.warning, leases.now
         if warning is None or warning.kind not in WITHDRAWABLE:
-            watch.warned_for = None
+            watch.warning_ends_at = None
             return case
-        if watch.warned_for is None:
+        if watch.warning_ends_at is None:
             left_s = max(warning.reclaim_at - now, self.rules.limits.warning_s)
-            watch.warned_for = self._clock() + left_s
+            watch.warning_ends_at = self._clock() + left_s
             reason = "the pool was restarted: the warning begins anew"
         else:
-            left_s = watch.warned_for - self._clock()
+            left_s = watch.warning_ends_at - self._clock()
             reason = "the clock was set: the time left stays the same"
         if abs(warning.reclaim_at - (now + left_s)) <= JUMP_S:
             return case
@@ -389,9 +398,9 @@ class Reclaimer:
             return
         leases.warn(case.lease.id, verdict.kind, verdict.reason, verdict.reclaim_at)
         if verdict.kind in WITHDRAWABLE:
-            watch.warned_for = self._clock() + self.rules.limits.warning_s
+            watch.warning_ends_at = self._clock() + self.rules.limits.warning_s
 
-    # -- saying -------------------------------------------------------------------------------
+    # -- explaining ---------------------------------------------------------------------------
 
     def _log_verdict(self, case: LeaseCase, watch: _Watch, verdict: LeaseVerdict) -> None:
         """Log a verdict when it changes, and every quarter of an hour while it does not."""

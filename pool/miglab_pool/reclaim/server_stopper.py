@@ -10,6 +10,7 @@ the server.  The ledger has the hub's own time of the start that was attached, s
 restart nor a change of the clock matters.  For leases that an older spawner attached, two durations
 decide: for how long the server has run by the hub's clock, and for how long the lease has been
 attached by the pool's.
+
 A start is never interrupted: JupyterHub 6 waits a second for its end, and then stops whatever
 server has that name.  Once the start is over, its server is treated like any other.
 """
@@ -37,11 +38,11 @@ FIRST_PAUSE_S = 5.0
 UNKNOWN_S = 60.0
 """How long the hub must not have the server that was attached before the pool ends the holder."""
 LONGEST_PAUSE_S = 60.0
-DATE_S = 1.0
+DATE_RESOLUTION_S = 1.0
 """What HTTP's ``Date`` leaves out: it has no fractions of a second (RFC 9110, section 5.6.7)."""
 
 
-class ServerEnder:
+class ServerStopper:
     """Asks the hub to stop servers, with growing pauses, until their leases are released.
 
     Args:
@@ -54,7 +55,7 @@ class ServerEnder:
     def __init__(self, hub: httpx.AsyncClient, now: Callable[[], float]) -> None:
         self._hub = hub
         self._now = now
-        self._asked: set[int] = set()
+        self._due_before: set[int] = set()
         self._pauses = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)  # by lease
         self._unknown: dict[int, tuple[float, float]] = {}  # when the hub said so first, and last
 
@@ -77,7 +78,7 @@ class ServerEnder:
             for lease_view in servers
             if lease_view.state is LeaseState.RELEASING
         }
-        for number in self._asked - releasing.keys():
+        for number in self._due_before - releasing.keys():
             self._pauses.clear(number)
             self._unknown.pop(number, None)
         now = self._now()
@@ -86,7 +87,7 @@ class ServerEnder:
             for lease in releasing.values()
             if lease.holder and self._pauses.is_due(lease.id, now)
         ]
-        self._asked = (self._asked & releasing.keys()) | {lease.id for lease in due}
+        self._due_before = (self._due_before & releasing.keys()) | {lease.id for lease in due}
         for lease in due:
             self._pauses.fail(lease.id, now)
         await asyncio.gather(*map(self._stop, due))
@@ -138,8 +139,9 @@ class ServerEnder:
     def _is_holder(self, server: "_HubServer", lease: LeaseView, attached_at: float) -> bool:
         if lease.server_started:
             apart = server.started - datetime.fromisoformat(lease.server_started)
-            return abs(apart.total_seconds()) < DATE_S  # a database may leave fractions out
-        return server.ran_s + DATE_S >= self._now() - attached_at
+            # A database may leave fractions of a second out.
+            return abs(apart.total_seconds()) < DATE_RESOLUTION_S
+        return server.ran_s + DATE_RESOLUTION_S >= self._now() - attached_at
 
     async def _server(self, lease: LeaseView) -> "_HubServer | None":
         """The server of that name; None if the hub has none.

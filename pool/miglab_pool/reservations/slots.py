@@ -125,10 +125,10 @@ def slots_of(view: PoolView) -> SlotsByReservation:
         gpus = _candidates(view, starts_at, frozenset(r.key for r in sliced))
         gpus = _without_slots(gpus, [slot for earlier in slots.values() for slot in earlier])
         later_slots = _slots_of_later(view, reservations)
-        unshared = _choose_slots(reservations, _without_slots(gpus, later_slots))
+        beside_later = _choose_slots(reservations, _without_slots(gpus, later_slots))
         slice_count = sum(r.undrawn * len(profiles_of(r.row.shape)) for r in reservations)
-        has_all = sum(map(len, unshared.values())) == slice_count
-        slots |= unshared if has_all else _choose_slots(reservations, gpus)
+        has_all = sum(map(len, beside_later.values())) == slice_count
+        slots |= beside_later if has_all else _choose_slots(reservations, gpus)
     return slots
 
 

@@ -3,9 +3,8 @@
 A slot is chosen where the fewest leases lie, so that few must end before it is empty.  Leases of
 the class itself are counted first: it must not wait for its own.  If that leaves no slot for some,
 all are chosen as GPUs are packed best, whatever leases lie there: what fits is never given
-up for a good first slot.  Which free slices exist plays no part: so cutting a slot never moves
-another, and comes to an end.
-Knows neither ledger nor clock.
+up for a good first slot.  Which free slices exist plays no part, so cutting a slot never moves
+another, and cutting comes to an end.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -52,16 +51,15 @@ class SlotCandidate:
 
     def count_leases_on(self, bits: int) -> tuple[int, int]:
         """How many drawn and leased slices lie on a placement."""
-        drawn_bits, leased_bits = self._lying_bits
+        drawn_bits, leased_bits = self._lease_bits
         return sum(bool(bits & lease_bits) for lease_bits in drawn_bits), sum(
             bool(bits & lease_bits) for lease_bits in leased_bits
         )
 
     @cached_property
-    def _lying_bits(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        return tuple(item.bits for item in self.drawn_leases), tuple(
-            item.bits for item in self.leased
-        )
+    def _lease_bits(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        drawn_bits = tuple(placed_slice.bits for placed_slice in self.drawn_leases)
+        return drawn_bits, tuple(placed_slice.bits for placed_slice in self.leased)
 
 
 class SlotRequest(NamedTuple):
@@ -90,12 +88,10 @@ class _SlotPicker:
         self._candidates = candidates
         self._is_packing = is_packing
         self._occupied = [candidate.immovable_bits for candidate in candidates]
-        self._untried: dict[
-            str, Iterator[_SlotOption]
-        ] = {}  # by profile: the placements not tried yet
+        self._untried: dict[str, Iterator[_SlotOption]] = {}  # by profile
 
     def pick(self, request: int, name: str) -> Slot | None:
-        """The best placement left for a profile; None if there is none."""
+        """Occupy the best placement left for a profile; return its slot, None if none is left."""
         if name not in self._untried:
             self._untried[name] = iter(self._best_first(name))
         for index, bits, placed_slice in self._untried[name]:
@@ -107,17 +103,17 @@ class _SlotPicker:
     def _best_first(self, name: str) -> Iterable[_SlotOption]:
         if self._is_packing:
             return sorted(
-                self._options(name), key=lambda choice: -choice.placed_slice.placement.start
+                self._options(name), key=lambda option: -option.placed_slice.placement.start
             )
         if any(candidate.drawn_leases or candidate.leased for candidate in self._candidates):
-            return sorted(self._options(name), key=self._leases_below)
+            return sorted(self._options(name), key=self._count_leases)
         return self._options(name)
 
-    def _leases_below(self, choice: _SlotOption) -> tuple[int, int]:
-        return self._candidates[choice.candidate].count_leases_on(choice.bits)
+    def _count_leases(self, option: _SlotOption) -> tuple[int, int]:
+        return self._candidates[option.candidate].count_leases_on(option.bits)
 
     def _options(self, name: str) -> Iterator[_SlotOption]:
-        """The first GPU's first, on each the highest start first."""
+        """Yield the possible slots of a profile, GPU by GPU, on each the highest start first."""
         for index, candidate in enumerate(self._candidates):
             if candidate.occupancy.usable:
                 for bits, placed_slice in candidate.free_placements.get(name, ()):
@@ -227,7 +223,7 @@ def _in_packing_order(
     for geometry in {id(geometry): geometry for geometry in kinds}.values():
         orders |= geometry.packing_order
     slices = [(request, name) for request, names in enumerate(requests) for name in names]
-    return sorted(slices, key=lambda geometry: orders.get(geometry[1], (0, 0, False)))
+    return sorted(slices, key=lambda numbered: orders.get(numbered[1], (0, 0, False)))
 
 
 def _pick_all(slices: Iterable[tuple[int, str]], picker: _SlotPicker) -> tuple[Slot, ...]:

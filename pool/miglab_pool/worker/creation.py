@@ -62,7 +62,7 @@ def create(worker: Worker, number: int) -> None:
         row = worker.store.state.slices[row.id]
         is_stale = reading is not None and _has_ids_of_another(worker, row, reading)
         if is_stale:
-            _record_failure(worker, tx, row, UnknownGpuError(STALE), is_made=True)
+            _record_failure(worker, tx, row, UnknownGpuError(STALE), has_remains=True)
         elif reading is not None and reading.uuid is None:
             _look_for_uuid_later(worker, tx, row)
         else:
@@ -72,7 +72,7 @@ def create(worker: Worker, number: int) -> None:
 
 
 def _is_clear(worker: Worker, number: int) -> bool:
-    """Whether the GPU has no slice at the placement, before a first try is announced.
+    """Whether the GPU has no slice at the placement yet, asked before a first try is recorded.
 
     If the driver fails without saying what it did, a slice found there later would count as the
     pool's own: one that somebody created by hand, unseen so far, must not.
@@ -107,9 +107,9 @@ def _has_ids_of_another(worker: Worker, row: SliceRow, reading: SliceReading) ->
 
 
 def _look_for_uuid_later(worker: Worker, tx: Transaction, row: SliceRow) -> None:
-    """A slice without a UUID is not made yet: NVML's list of MIG devices may lag behind."""
+    """Leave a slice without a UUID to a later try: NVML's list of MIG devices may lag behind."""
     if row.attempts + 1 >= UUID_LOOKS:
-        _record_failure(worker, tx, row, UnknownGpuError(NO_UUID), is_made=True)
+        _record_failure(worker, tx, row, UnknownGpuError(NO_UUID), has_remains=True)
         return
     retry_at = tx.at + worker.store.settings.tuning.retry_s
     tx.put(replace(row, attempts=row.attempts + 1, retry_at=retry_at))
@@ -132,7 +132,11 @@ def _create_on_gpu(worker: Worker, row: SliceRow, *, was_tried: bool) -> SliceRe
 
 
 def check_empty(worker: Worker, row: SliceRow) -> None:
-    """A whole GPU is handed over only while its process list is known and empty."""
+    """Refuse to hand over a whole GPU unless its process list is known and empty.
+
+    Raises:
+        InUse: processes run on it, or nobody knows whether any do.
+    """
     inspect_gpu.check_whole_unclaimed(worker, row.gpu)
     usage = worker.driver.gpu_usage(row.gpu)
     with worker.store.lock:
@@ -183,10 +187,10 @@ def _record_created(
 
 def _handle_failure(worker: Worker, row: SliceRow, error: GpuError) -> None:
     """Record a failed creation: the ticket waits on, and remains of the slice are destroyed."""
-    is_made = not isinstance(error, NoRoom) and _may_exist(worker, row)
+    has_remains = not isinstance(error, NoRoom) and _may_exist(worker, row)
     with worker.store.write(durable=True) as tx:
         row = worker.store.state.slices[row.id]  # it may have been drained meanwhile
-        _record_failure(worker, tx, row, error, is_made=is_made or bool(row.draining))
+        _record_failure(worker, tx, row, error, has_remains=has_remains or bool(row.draining))
     if isinstance(error, NoRoom):  # what is in the way is not in the ledger
         inspect_gpu.inspect(worker, row.gpu)
 
@@ -202,16 +206,16 @@ def _may_exist(worker: Worker, row: SliceRow) -> bool:
 
 
 def _record_failure(
-    worker: Worker, tx: Transaction, row: SliceRow, error: GpuError, *, is_made: bool
+    worker: Worker, tx: Transaction, row: SliceRow, error: GpuError, *, has_remains: bool
 ) -> None:
-    """As `_handle_failure`; ``is_made``: something may lie there and must be cleaned up."""
+    """Record a failed creation; ``has_remains``: a slice may be there, which is destroyed."""
     lease = worker.store.state.leases.get(row.lease or 0)
     if lease is not None and lease.state == LeaseState.GRANTED:
         tickets.requeue_granted(worker.store, tx, lease, f"a slice could not be made: {error}")
     if lease is None:
         worker.store.creation_backoff.fail(row.gpu, tx.at)
     row = worker.store.state.slices[row.id]
-    if row.profile != FULL and is_made:
+    if row.profile != FULL and has_remains:
         scrub(tx, row, str(error), remake=False)
     elif row.is_live:
         tx.put(replace(row, state=GONE, lease=None, reason=str(error)), reason=str(error))

@@ -27,7 +27,7 @@ from miglab_pool.http.access.hub_tokens import SERVER_TOKEN, HubTokens
 from miglab_pool.http.connection_limits import stop_on_signals
 from miglab_pool.reclaim.activity import SignalBoard
 from miglab_pool.reclaim.round import Reclaimer
-from miglab_pool.reclaim.server_stopper import ServerEnder
+from miglab_pool.reclaim.server_stopper import ServerStopper
 from miglab_slurm.lab import SlurmSettings, on_slurm
 from miglab_slurm.reader import SlurmReader
 from miglab_slurm.service.page import management_app
@@ -59,7 +59,7 @@ async def _serve(settings: SlurmSettings, sockets: tuple[socket.socket, socket.s
         settings,
         SlurmReader(submissions, settings.slurm_site, sweeps=False),
         Reclaimer(access_rules(settings), board),
-        ServerEnder(hub, time.time),
+        ServerStopper(hub, time.time),
     )
     sign_in = SignIn(access, read_private_file(settings.pool_secret), settings.role_book())
     server_tokens = HubTokens(make_access(settings, STUDENT_CACHE_S), SERVER_TOKEN)

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from miglab_pool.http.errors import DeniedError
 from miglab_pool.reclaim.round import Reclaimer
-from miglab_pool.reclaim.server_stopper import ServerEnder
+from miglab_pool.reclaim.server_stopper import ServerStopper
 from miglab_pool.refused import Refused
 from miglab_slurm.commands import CommandFailed, as_account, run
 from miglab_slurm.lab import SlurmSettings
@@ -57,7 +57,7 @@ class SlurmRunner:
         settings: SlurmSettings,
         reader: SlurmReader,
         reclaimer: Reclaimer,
-        ender: ServerEnder,
+        ender: ServerStopper,
     ) -> None:
         self.metrics = RefusalCount()
         self.door = SlurmDoor(settings)

@@ -78,6 +78,7 @@ def test_a_failed_destroy_pauses_for_as_long_as_it_would_have(
     world.work()
     (again,) = world.ledger.state.slices.values()
     assert again.attempts == 2
+    assert again.retry_at - world.at > 1.5 * pause_s, "the second pause is longer"
 
 
 def test_a_clock_set_back_leaves_the_order_and_the_longest_wait(clocks: Clocks) -> None:

@@ -445,6 +445,13 @@ def test_history_is_short(world: World, monkeypatch: pytest.MonkeyPatch) -> None
     assert [comer.user for comer in history.arrivals] == ["b", "c"]
 
 
+def test_arrivals_come_as_often_as_in_the_last_hour(world: World) -> None:
+    """Three starts in an hour are one in twenty minutes."""
+    for user in ("a", "b", "c"):
+        world.run(user)
+    assert gather.gather_input(world.pool.view).history.interval_s == 1200
+
+
 def test_slots_reserved_now_are_told_as_well(make_world: MakeWorld) -> None:
     """While a class keeps all that is free, strangers are told the end of the class at worst."""
     world = before_class(make_world, changed(RULES, lease_s=3000.0, extensions=0), by_s=60)

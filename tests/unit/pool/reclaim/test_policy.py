@@ -204,7 +204,7 @@ def test_the_end_of_a_warning(
     assert reason_part in lease_verdict.reason
 
 
-HEARD = replace(HELD, others_report=True)
+HEARD = replace(HELD, lab_reports=True)
 SILENT = idle(5.0, busy=True, age_s=4000.0)
 LONG_EMPTY = replace(EMPTY, free_for_s=3600 + 900.0)
 
@@ -237,7 +237,7 @@ def test_silence_shields_an_empty_slice_no_longer_than_busy(
 
 def test_the_end_of_a_warning_for_silence() -> None:
     """No last word is waited for; the reason says that the server is silent."""
-    lease_verdict = verdict(SILENT, LONG_EMPTY, replace(WARNED, others_report=True), others_wait=1)
+    lease_verdict = verdict(SILENT, LONG_EMPTY, replace(WARNED, lab_reports=True), others_wait=1)
     assert lease_verdict.decision is Decision.RECLAIM
     assert lease_verdict.reason.startswith(
         "Nothing has run on the slice itself for 1 hour 15 minutes, "
@@ -281,6 +281,9 @@ def test_needed() -> None:
     lease_verdict = verdict(busy, lease=needed)
     assert (lease_verdict.decision, lease_verdict.kind) == (Decision.WARN, WarningKind.NEEDED)
     assert (lease_verdict.reason, lease_verdict.reclaim_at) == ("Somebody needs it.", NOW + 300)
+    idle_warning_over = replace(WARNED, needed="Somebody needs it.")
+    lease_verdict = verdict(busy, lease=idle_warning_over)
+    assert (lease_verdict.decision, lease_verdict.reclaim_at) == (Decision.WARN, NOW + 300)
     warned_lease = replace(needed, warning=WarningKind.NEEDED, reclaim_at=NOW)
     assert verdict(busy, lease=warned_lease, now=NOW - 1).decision is Decision.WARN
     assert verdict(None, lease=warned_lease).decision is Decision.RECLAIM
@@ -318,7 +321,7 @@ leases = st.builds(
     warning=st.sampled_from((None, WarningKind.IDLE)),
     reclaim_at=st.floats(NOW - 1000, NOW + 1000),
     keepalive_until=st.one_of(st.none(), st.floats(NOW - 1000, NOW + 1000)),
-    others_report=st.booleans(),
+    lab_reports=st.booleans(),
 )
 AGES = ("execution_age_s", "terminal_age_s", "browser_age_s", "cpu_age_s")
 

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.pool.applications.fakes import lease_view
 
 from miglab_api.leases import LeaseState, LeaseView
-from miglab_pool.reclaim.server_stopper import UNKNOWN_S, ServerEnder
+from miglab_pool.reclaim.server_stopper import UNKNOWN_S, ServerStopper
 
 SEEN_AT = 1_800_000_000.0
 
@@ -53,16 +53,16 @@ def releasing(**fields: object) -> LeaseView:
     return lease_view(1, **values)  # type: ignore[arg-type]
 
 
-def ender(hub: FakeHub) -> ServerEnder:
+def stopper_of(hub: FakeHub) -> ServerStopper:
     transport = httpx.MockTransport(hub)
     client = httpx.AsyncClient(transport=transport, base_url="http://hub/hub/api")
-    return ServerEnder(client, lambda: hub.now)
+    return ServerStopper(client, lambda: hub.now)
 
 
 async def test_a_releasing_lease_stops_its_server() -> None:
     """Once, and again only after a pause, as when the hub was silent; what is over is forgotten."""
     hub = FakeHub(is_silent=True)
-    stopper = ender(hub)
+    stopper = stopper_of(hub)
     await stopper.stop_servers([releasing()])
     hub.is_silent = False
     for seconds, stopped in ((1, 0), (4, 0), (6, 1), (7, 1), (60, 2)):
@@ -70,14 +70,14 @@ async def test_a_releasing_lease_stops_its_server() -> None:
         await stopper.stop_servers([releasing()])
         assert hub.stopped == ["/hub/api/users/alice/server"] * stopped
     await stopper.stop_servers([])
-    assert stopper._asked == set()
+    assert stopper._due_before == set()
 
 
 @pytest.mark.parametrize(("moves", "stopped"), [(202, 0), (403, 1), (404, 1), (409, 1)])
 async def test_who_was_needed_goes_on_without_a_gpu(moves: int, stopped: int) -> None:
     """Started anew as the hub can do it, and stopped where it cannot."""
     hub = FakeHub(moves=moves)
-    await ender(hub).stop_servers([releasing(goes_on=True)])
+    await stopper_of(hub).stop_servers([releasing(goes_on=True)])
     assert hub.moved == [("/hub/api/miglab/move/alice/", b'{"shape":"cpu"}')]
     assert len(hub.stopped) == stopped
 
@@ -90,7 +90,7 @@ async def test_who_was_needed_goes_on_without_a_gpu(moves: int, stopped: int) ->
 async def test_what_stops_no_server(fields: dict[str, object]) -> None:
     """A lease that is not being released, and one that was never attached."""
     hub = FakeHub()
-    await ender(hub).stop_servers([releasing(**fields)])
+    await stopper_of(hub).stop_servers([releasing(**fields)])
     assert hub.stopped == []
 
 
@@ -106,7 +106,7 @@ async def test_a_server_is_known_by_when_it_was_attached(
     """
     late = SEEN_AT + 3600
     hub = FakeHub(started_at=SEEN_AT + started_s, now=late, ahead_s=ahead_s)
-    await ender(hub).stop_servers([releasing(release_requested_at=late - 1800)])
+    await stopper_of(hub).stop_servers([releasing(release_requested_at=late - 1800)])
     assert len(hub.stopped) == stopped
     assert ("was started after it was attached: left alone" in caplog.text) is not bool(stopped)
 
@@ -117,7 +117,7 @@ async def test_a_start_is_known_by_the_hubs_own_time_of_it(later_s: float, stopp
     started_at = SEEN_AT + 3600
     hub = FakeHub(started_at=started_at + later_s, now=SEEN_AT + 90)
     server_started = datetime.fromtimestamp(started_at, UTC).isoformat().replace("+00:00", "Z")
-    await ender(hub).stop_servers([releasing(server_started=server_started)])
+    await stopper_of(hub).stop_servers([releasing(server_started=server_started)])
     assert len(hub.stopped) == stopped
 
 
@@ -125,7 +125,7 @@ async def test_a_start_is_known_by_the_hubs_own_time_of_it(later_s: float, stopp
 async def test_a_start_is_never_interrupted(attached_at: float) -> None:
     """It may be the next server's, whatever the clocks say; once that runs it can be told."""
     hub = FakeHub(started_at=SEEN_AT - 1, pending="spawn")
-    stopper = ender(hub)
+    stopper = stopper_of(hub)
     await stopper.stop_servers([releasing(attached_at=attached_at)])
     assert (hub.stopped, stopper.unknown) == ([], frozenset())
     hub.pending = None
@@ -149,7 +149,7 @@ async def test_what_is_not_the_hubs_json_is_told_and_ends_nothing(
 ) -> None:
     """The log says what was asked and what came; nobody is known to be gone."""
     hub = FakeHub(answer=answer)
-    stopper = ender(hub)
+    stopper = stopper_of(hub)
     await stopper.stop_servers([releasing()])
     assert (hub.stopped, stopper.unknown) == ([], frozenset())
     assert "GET http://hub/hub/api/users/alice was answered with HTTP" in caplog.text
@@ -168,14 +168,14 @@ async def test_a_stop_that_is_redirected_is_not_believed(caplog: pytest.LogCaptu
         ),
         base_url="http://hub/hub/api",
     )
-    await ServerEnder(client, lambda: hub.now).stop_servers([releasing()])
+    await ServerStopper(client, lambda: hub.now).stop_servers([releasing()])
     assert "DELETE http://hub/hub/api/users/alice/server was answered with HTTP 302" in caplog.text
 
 
 async def test_names_are_quoted() -> None:
     """A name cannot lead to another address of the hub's API."""
     hub = FakeHub(server="../x")
-    await ender(hub).stop_servers([releasing(user="a/../b?c", server="../x")])
+    await stopper_of(hub).stop_servers([releasing(user="a/../b?c", server="../x")])
     assert hub.stopped == ["/hub/api/users/a%2F..%2Fb%3Fc/servers/..%2Fx"]
 
 
@@ -190,7 +190,7 @@ LOST = httpx.Response(404, json={"status": 404, "message": "User not found"})
 async def test_a_server_the_hub_does_not_have_is_abandoned(hub_state: dict[str, object]) -> None:
     """With a new hub database nobody would ever end it; said at once, believed after a while."""
     hub = FakeHub(**hub_state)  # type: ignore[arg-type]
-    stopper = ender(hub)
+    stopper = stopper_of(hub)
     await stopper.stop_servers([releasing()])
     assert (stopper.unknown, stopper.abandoned) == ({1}, frozenset())
     hub.now += UNKNOWN_S + 1
@@ -213,7 +213,7 @@ async def test_a_server_the_hub_does_not_have_is_abandoned(hub_state: dict[str, 
 async def test_what_is_no_answer_of_the_hub_abandons_nothing(answer: httpx.Response) -> None:
     """Unknown never leads to an end; it begins the wait anew."""
     hub = FakeHub(server="another")
-    stopper = ender(hub)
+    stopper = stopper_of(hub)
     await stopper.stop_servers([releasing()])
     hub.answer = answer
     hub.now += UNKNOWN_S + 1

@@ -209,6 +209,17 @@ def test_a_student_is_told_of_a_failed_program(world: World, number: int) -> Non
     assert messages(world, "ada") == []
 
 
+def test_each_student_whose_program_failed_is_told(world: World) -> None:
+    """A message to one student does not stand for another's, nor one that is over for a new one."""
+    leases = {user: world.run(user) for user in ("ada", "bob")}
+    for _ in range(2):
+        for user, lease in leases.items():
+            world.machine.break_gpu(Break.XID, uuid_of(lease), xid=31)
+            world.pool.reconcile()
+            assert len(messages(world, user)) == 1
+        world.pass_time(SHOWN_S)
+
+
 @pytest.mark.parametrize("number", [45, 63, 119])
 def test_what_is_no_programs_is_no_message(world: World, number: int) -> None:
     """A kernel that is restarted (45), a notice, and the card's own are nothing to a student."""
