@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from miglab_api.gpus import PoolSnapshot, ProofLoan
 from miglab_api.offers import Offers
+from miglab_api.usage import GroupBy
 from miglab_pool.gpu.driver import Driver
 from miglab_pool.gpu.watched import WatchedDriver
 from miglab_pool.layouts.transactions import PoolLayouts
@@ -39,7 +40,7 @@ from miglab_pool.state.clock import PoolClock
 from miglab_pool.state.people import People
 from miglab_pool.state.store import Store, Wellness
 from miglab_pool.state.view import PoolView
-from miglab_pool.usage.report import Period, WeeklyUsage, read_facts, sum_by_week
+from miglab_pool.usage.report import Period, UsageSums, read_facts, sum_facts
 from miglab_pool.worker import disks, inspect_gpu, jobs, proof_loans, reconcile
 from miglab_pool.worker.disks import DiskUse, read_disks
 from miglab_pool.worker.holders import HostHolders
@@ -133,14 +134,16 @@ class Pool:
         for uuid in self.worker.driver.uuids if gpu is None else (gpu,):
             inspect_gpu.sample(self.worker, uuid)
 
-    def weekly_usage(self, period: Period, courses: Collection[str] | None = None) -> WeeklyUsage:
+    def sum_usage(
+        self, period: Period, group_by: GroupBy, courses: Collection[str] | None = None
+    ) -> UsageSums:
         """Read the usage of a period, of these courses or of all.
 
         Reads only the ledger's file, from any thread, and delays no decision.
         """
         ledger = self.store.ledger.path
         with read_facts(ledger, period.since, period.until, courses) as facts:
-            return sum_by_week(facts, period)
+            return sum_facts(facts, period, group_by)
 
     def wellness(self) -> dict[str, Wellness]:
         """Each GPU's last health reading, by UUID."""

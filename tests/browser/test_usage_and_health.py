@@ -13,7 +13,7 @@ from tests.unit.pool.applications.conftest import foreign_slice
 
 from miglab_pool.gpu.readings import Health, Xid
 from miglab_pool.state.store import Wellness
-from miglab_pool.usage.report import Event, Facts, ObservedDay, ReportedUse, Requester, sum_by_week
+from miglab_pool.usage.report import Event, Facts, ObservedDay, ReportedUse, Requester, sum_facts
 from miglab_pool.worker.inspect_gpu import Finding
 
 from .people import SCREENSHOTS
@@ -66,7 +66,7 @@ async def lab(tmp_path: Path) -> AsyncIterator[PageLab]:
     async with PageLab(tmp_path) as lab:
         lab.runner.is_reconciled = True
         term = a_term(time.time())
-        lab.pool.weekly_usage = lambda period, _courses: sum_by_week(term, period)
+        lab.pool.sum_usage = lambda period, group_by, _courses: sum_facts(term, period, group_by)
         a_fault(lab, time.time())
         yield lab
 

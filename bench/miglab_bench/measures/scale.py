@@ -36,7 +36,8 @@ from miglab_hub import forget
 from miglab_hub.backup import make_backup
 from miglab_hub.settings.lab_toml import Settings
 
-RATIO = 1.2
+RATIO, RATIO_WHERE_DRAWN = 1.2, 1.5
+CALENDAR = "calendar page"
 USAGE_OF_WEEK, USAGE_OF_SEMESTER = "usage of a week", "usage of a semester, by student"
 FORGET, BACKUP, START, MEMORY = "forgetting a student", "a backup", "start", "memory, MB"
 LIMITS_MS = {
@@ -46,7 +47,13 @@ LIMITS_MS = {
     FORGET: 10_000.0,
     BACKUP: 10_000.0,
 }
-"""The bounds of what has to grow with what it is about: as long as it may take with everything."""
+"""The bounds of what has to grow with what it is about: as long as it may take with everything.
+
+A report reads every lease of its period.  A start checks the whole file; a backup and forgetting
+write it anew: at 40 MB/s, as on a slow disk, the full lab's takes nine seconds.
+"""
+RATIOS = {CALENDAR: RATIO_WHERE_DRAWN}
+"""Where more is drawn: the full lab's calendar has 25 reservations in a week, the other has one."""
 WEEK, SEMESTER, YEAR = (dt.timedelta(weeks=weeks) for weeks in (1, 16, 44))
 POOL = """
 queue_limit = 10000
@@ -254,7 +261,7 @@ def _requests() -> Mapping[str, Callable[[ScaleLab], float]]:
         "update of the pool page": time_update,
         "a student's ticket": time_ticket,
         "the staff's queue": partial(time_request, "/api/pool"),
-        "calendar page": partial(time_request, f"/reservations?monday={today + WEEK}"),
+        CALENDAR: partial(time_request, f"/reservations?monday={today + WEEK}"),
         "preview of a reservation": time_preview,
         USAGE_OF_WEEK: usage(WEEK, "course"),
         USAGE_OF_SEMESTER: usage(SEMESTER, "user"),
@@ -338,20 +345,20 @@ def row_of(name: str, pairs: Sequence[Seconds]) -> ScaleRow:
     """One row from the seconds of all rounds: what else runs here adds to them, nothing lessens."""
     empty_ms, full_ms = (1000 * min(times) for times in zip(*pairs, strict=True))
     ratio = full_ms / empty_ms
-    limit_ms = LIMITS_MS.get(name)
+    limit_ms, most = LIMITS_MS.get(name), RATIOS.get(name, RATIO)
     return ScaleRow(
         name,
         round(empty_ms, 1),
         round(full_ms, 1),
         round(ratio, 2),
-        f"{RATIO} times" if limit_ms is None else f"{limit_ms:g} ms",
-        bool(ratio <= RATIO if limit_ms is None else full_ms <= limit_ms),
+        f"{most} times" if limit_ms is None else f"{limit_ms:g} ms",
+        bool(ratio <= most if limit_ms is None else full_ms <= limit_ms),
     )
 
 
 def bench_scale(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
-    rounds: Annotated[int, typer.Option(min=1, help="How often each request is timed.")] = 10,
+    rounds: Annotated[int, typer.Option(min=1, help="How often each request is timed.")] = 20,
     gpus: Annotated[int, typer.Option(min=1, help="GPUs, all of whose slices are in use.")] = 8,
     waiting: Annotated[int, typer.Option(min=1, help="How many students wait.")] = 400,
     reservations: Annotated[int, typer.Option(min=4, help="Of the full lab.")] = 100,

@@ -27,7 +27,7 @@ from miglab_pool.usage.report import (
     DAY,
     BadPeriod,
     Period,
-    WeeklyUsage,
+    UsageSums,
     build_report,
     busiest,
     days,
@@ -43,7 +43,9 @@ Day = Annotated[dt.date | None, Query(ge=FIRST_DAY)]
 class UsagePool(Protocol):
     """What the routes of usage use of the pool."""
 
-    def weekly_usage(self, period: Period, courses: Collection[str] | None = None) -> WeeklyUsage:
+    def sum_usage(
+        self, period: Period, group_by: GroupBy, courses: Collection[str] | None = None
+    ) -> UsageSums:
         """Read the usage of a period, of these courses or of all."""
 
 
@@ -112,7 +114,7 @@ async def read_report(
     principal: Principal,
     runner: RunnerOf[UsagePool],
     query: UsageQuery,
-    derive: Callable[[WeeklyUsage, Period], T],
+    derive: Callable[[UsageSums, Period], T],
 ) -> tuple[UsageReport, T]:
     """Read the report of the courses that the principal may see, and a value from its usage.
 
@@ -121,9 +123,9 @@ async def read_report(
     courses, period = principal.courses(Right.SEE_USAGE), query.period
 
     def work(pool: UsagePool) -> tuple[UsageReport, T]:
-        weekly_usage = pool.weekly_usage(period, courses)
-        built_report = build_report(weekly_usage, query.since, query.until, period, query.group_by)
-        return built_report, derive(weekly_usage, period)
+        usage_sums = pool.sum_usage(period, query.group_by, courses)
+        built_report = build_report(usage_sums, query.since, query.until, period)
+        return built_report, derive(usage_sums, period)
 
     return await runner.query_ledger(work)
 
@@ -136,7 +138,7 @@ async def usage(
     format: Literal["json", "csv"] = "json",
 ) -> UsageReport | Response:
     """Slice-hours, waits, idle share, reclaims and refusals of the courses that one may see."""
-    usage_report, _ = await read_report(principal, runner, query, lambda _usage, _period: None)
+    usage_report, _ = await read_report(principal, runner, query, lambda _sums, _period: None)
     if format == "json":
         return usage_report
     return csv_file(file_name(usage_report), to_csv(usage_report))
@@ -177,9 +179,9 @@ class Columns:
     description: str
 
 
-def weeks(weekly_usage: WeeklyUsage, period: Period) -> Columns:
+def weeks(usage_sums: UsageSums, period: Period) -> Columns:
     """Chart slice-hours by week, stacked by course: the busiest by name, the others together."""
-    by_week, by_course = hours_by_week(weekly_usage), defaultdict[str, float](float)
+    by_week, by_course = hours_by_week(usage_sums), defaultdict[str, float](float)
     for (_, course), used in by_week.items():
         by_course[course] += used
     courses = busiest(by_course, MOST_COURSES)

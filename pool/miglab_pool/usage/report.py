@@ -1,6 +1,6 @@
 """Usage of a period: slice-hours, waits, idle time, reclaims and refusals.
 
-`read_facts` reads the period's facts from the ledger; the rest is pure.  Facts are summed by week
+`read_facts` reads the period's facts from the ledger; the rest is pure.  Facts are summed
 while they are read, since a semester has too many leases to hold; rows are made of these sums.  A
 slice-hour is one memory slice held by a server for one hour: a 3g.20gb of four memory slices uses
 four of them in an hour.
@@ -278,90 +278,108 @@ class UsageSum:
         )
 
 
-WeeklyUsage = Mapping[tuple[Requester, str], UsageSum]
-"""The usage of each requester in each week of a period."""
+@dataclass(frozen=True, slots=True)
+class UsageSums:
+    """What happened in a period, summed.
+
+    Attributes:
+        group_by: what the groups are.
+        groups: the sum of each group in which something happened.
+        slice_s: the use of slices by week and course, seconds by size.
+    """
+
+    group_by: GroupBy
+    groups: Mapping[str, UsageSum]
+    slice_s: Mapping[tuple[str, str], float]
 
 
-def report(
-    weekly_usage: WeeklyUsage, period: Period, group_by: GroupBy
-) -> tuple[tuple[UsageRow, ...], UsageRow]:
+def report(usage_sums: UsageSums, period: Period) -> tuple[tuple[UsageRow, ...], UsageRow]:
     """Return one row per group, and the row of the whole period.
 
     Weeks come in order without gaps, other groups by use, most first.
     """
-    sums: dict[str, UsageSum] = defaultdict(UsageSum)
-    total = UsageSum()
-    for (requester, week), usage_sum in weekly_usage.items():
-        sums[week if group_by is GroupBy.WEEK else getattr(requester, group_by.value)].add(
-            usage_sum
-        )
-        total.add(usage_sum)
-    if group_by is GroupBy.WEEK:
-        rows = [sums.get(week, UsageSum()).row(week) for week in period.weeks]
+    groups, total = usage_sums.groups, UsageSum()
+    for group_sum in groups.values():
+        total.add(group_sum)
+    if usage_sums.group_by is GroupBy.WEEK:
+        rows = [groups.get(week, UsageSum()).row(week) for week in period.weeks]
     else:
-        rows = [group_sum.row(key) for key, group_sum in sums.items()]
+        rows = [group_sum.row(key) for key, group_sum in groups.items()]
         rows.sort(key=lambda row: (-row.slice_hours, row.key))
     return tuple(rows), total.row("")
 
 
-def hours_by_week(weekly_usage: WeeklyUsage) -> dict[tuple[str, str], float]:
+def hours_by_week(usage_sums: UsageSums) -> dict[tuple[str, str], float]:
     """Return the slice-hours of each week and course in which there are any."""
-    seconds: dict[tuple[str, str], float] = defaultdict(float)
-    for (requester, week), usage_sum in weekly_usage.items():
-        if usage_sum.slice_s:
-            seconds[week, requester.course] += usage_sum.slice_s
-    return {key: slice_s / HOUR_S for key, slice_s in seconds.items()}
+    return {key: slice_s / HOUR_S for key, slice_s in usage_sums.slice_s.items()}
 
 
-def sum_by_week(facts: Facts, period: Period) -> WeeklyUsage:
-    """Sum what happened by requester and week.
+def sum_facts(facts: Facts, period: Period, group_by: GroupBy) -> UsageSums:
+    """Sum what happened, in one pass.
 
     Args:
         facts: of the period, or of more: what lies outside does not count.
         period: a lease that lives, or goes on, counts up to its end.
+        group_by: what the rows will be about.
     """
-    sums: dict[tuple[Requester, str], UsageSum] = defaultdict(UsageSum)
+    key = _key_of(group_by, period)
+    groups: dict[str, UsageSum] = defaultdict(UsageSum)
+    slice_s: dict[tuple[str, str], float] = defaultdict(float)
     weeks, mondays = period.weeks, period.mondays
-
-    def sum_at(requester: Requester, at: float) -> UsageSum:
-        return sums[requester, weeks[bisect_right(mondays, at)]]
-
     requesters: dict[int, Requester] = {}
     sizes: dict[int, int] = {}
     for lease_use in facts.lease_uses:
-        requesters[lease_use.lease], sizes[lease_use.lease] = lease_use.requester, lease_use.size
-        _add_lease_use(lease_use, period, mondays, sum_at)
+        requester, size = lease_use.requester, lease_use.size
+        requesters[lease_use.lease], sizes[lease_use.lease] = requester, size
+        _add_start(groups, lease_use, period, key)
+        for begin, end in _periods_in(lease_use, period, mondays):
+            used_s = size * (end - begin)
+            groups[key(requester, begin)].slice_s += used_s
+            slice_s[weeks[bisect_right(mondays, begin)], requester.course] += used_s
     for observed in facts.observed_days:
-        if (size := sizes.get(observed.lease)) is not None and period.covers(observed.at):
-            week_sum = sum_at(requesters[observed.lease], observed.at)
-            week_sum.active_s += size * observed.active_s
-            week_sum.idle_s += size * observed.idle_s
-    for waiting in facts.waiting:
-        if waiting.at < period.until:  # so long already; those served alone would make it short
-            waited_s = period.until - waiting.at
-            sum_at(waiting.requester, period.until - 1).waits.append(waited_s)
-    for counter, events in (("reclaims", facts.reclaims), ("refusals", facts.refusals)):
-        for event in events:
-            if period.covers(event.at):
-                sum_at(event.requester, event.at).count(counter)
-    return sums
+        if (size := sizes.get(observed.lease, 0)) and period.covers(observed.at):
+            group_sum = groups[key(requesters[observed.lease], observed.at)]
+            group_sum.active_s += size * observed.active_s
+            group_sum.idle_s += size * observed.idle_s
+    _add_events(groups, facts, period, key)
+    return UsageSums(group_by, groups, slice_s)
 
 
-def _add_lease_use(
+def _add_start(
+    groups: dict[str, UsageSum],
     lease_use: ReportedUse,
     period: Period,
-    mondays: Sequence[float],
-    sum_at: Callable[[Requester, float], UsageSum],
+    key: Callable[[Requester, float], str],
 ) -> None:
     requester, began_at = lease_use.requester, lease_use.began_at
     if lease_use.wait_s is not None and period.covers(lease_use.granted_at):
-        sum_at(requester, lease_use.granted_at).waits.append(max(0.0, lease_use.wait_s))
-    if began_at is None:
-        return
-    if period.covers(began_at):
-        sum_at(requester, began_at).leases += 1
-    for begin, end in periods_of_use(began_at, lease_use.ended_at, period, mondays):
-        sum_at(requester, begin).slice_s += lease_use.size * (end - begin)
+        groups[key(requester, lease_use.granted_at)].waits.append(max(0.0, lease_use.wait_s))
+    if began_at is not None and period.covers(began_at):
+        groups[key(requester, began_at)].leases += 1
+
+
+def _add_events(
+    groups: dict[str, UsageSum],
+    facts: Facts,
+    period: Period,
+    key: Callable[[Requester, float], str],
+) -> None:
+    for waiting in facts.waiting:
+        if waiting.at < period.until:  # so long already; those served alone would make it short
+            waited_s = period.until - waiting.at
+            groups[key(waiting.requester, period.until - 1)].waits.append(waited_s)
+    for counter, events in (("reclaims", facts.reclaims), ("refusals", facts.refusals)):
+        for event in events:
+            if period.covers(event.at):
+                groups[key(event.requester, event.at)].count(counter)
+
+
+def _periods_in(
+    lease_use: ReportedUse, period: Period, mondays: Sequence[float]
+) -> Iterable[tuple[float, float]]:
+    if lease_use.began_at is None:
+        return ()
+    return periods_of_use(lease_use.began_at, lease_use.ended_at, period, mondays)
 
 
 def periods_of_use(
@@ -397,6 +415,17 @@ def midnight(day: dt.date, zone: ZoneInfo) -> float:
     return dt.datetime.combine(day, dt.time(), zone).timestamp()
 
 
+def _key_of(group_by: GroupBy, period: Period) -> Callable[[Requester, float], str]:
+    weeks, mondays = period.weeks, period.mondays
+    keys: dict[GroupBy, Callable[[Requester, float], str]] = {
+        GroupBy.COURSE: lambda requester, _at: requester.course,
+        GroupBy.USER: lambda requester, _at: requester.user,
+        GroupBy.SHAPE: lambda requester, _at: requester.shape,
+        GroupBy.WEEK: lambda _requester, at: weeks[bisect_right(mondays, at)],
+    }
+    return keys[group_by]
+
+
 class BadPeriod(ValueError):
     """There is no such period; the message says why."""
 
@@ -424,15 +453,15 @@ def period_of(first: dt.date, last: dt.date, zone: ZoneInfo, now: float) -> Peri
 
 
 def build_report(
-    weekly_usage: WeeklyUsage, first: dt.date, last: dt.date, period: Period, group_by: GroupBy
+    usage_sums: UsageSums, first: dt.date, last: dt.date, period: Period
 ) -> UsageReport:
     """Build the report of a period."""
-    rows, total = report(weekly_usage, period, group_by)
+    rows, total = report(usage_sums, period)
     return UsageReport(
         since=first,
         until=last,
         timezone=period.zone.key,
-        group_by=group_by,
+        group_by=usage_sums.group_by,
         rows=rows,
         total=total,
     )

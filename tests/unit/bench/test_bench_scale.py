@@ -18,7 +18,7 @@ from miglab_bench.commands import app
 from miglab_bench.harness import history
 from miglab_bench.harness.history import HistorySize, Stay, places_on, write_history
 from miglab_bench.measures import scale
-from miglab_bench.measures.scale import RATIO, START, USAGE_OF_WEEK, row_of
+from miglab_bench.measures.scale import CALENDAR, RATIO, START, USAGE_OF_WEEK, row_of
 from miglab_pool.ledger import tables
 from miglab_pool.ledger.rows import LeaseRow, SliceRow, TicketRow
 
@@ -138,6 +138,8 @@ def test_a_history_is_a_ledger_like_any_other(cold_world: World) -> None:
     [
         ("pool page", [(0.1, 0.13), (0.1, 0.11), (0.9, 0.9)], "1.2 times", True),
         ("pool page", [(0.1, 0.13), (0.1, 0.14), (0.9, 0.9)], "1.2 times", False),
+        (CALENDAR, [(0.1, 0.15)], "1.5 times", True),  # it draws more
+        (CALENDAR, [(0.1, 0.151)], "1.5 times", False),
         (USAGE_OF_WEEK, [(0.01, 0.1)], "100 ms", True),  # it has more to sum up
         (USAGE_OF_WEEK, [(0.01, 0.101)], "100 ms", False),
         (START, [(4.0, 5.1)], "5000 ms", False),

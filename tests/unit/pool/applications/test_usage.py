@@ -40,7 +40,7 @@ from miglab_pool.usage.report import (
     days,
     midnight,
     period_of,
-    sum_by_week,
+    sum_facts,
 )
 
 from .conftest import as_
@@ -137,7 +137,7 @@ def test_a_name_of_many_lines_is_one_row() -> None:
     """Quotes, separators and line ends in a name break neither row nor column."""
     person = Requester('a";b,c\r\n"=1', "ml", "1g.5gb")
     period = period_of(DAY, DAY, UTC, AT + 9e9)
-    usage = build_report(sum_by_week(facts_of(person), period), DAY, DAY, period, GroupBy.USER)
+    usage = build_report(sum_facts(facts_of(person), period, GroupBy.USER), DAY, DAY, period)
     rows = list(csv.reader(io.StringIO(to_csv(usage).removeprefix(BOM))))
     assert len(rows) == 2 and {len(row) for row in rows} == {1 + len(FIGURES)}
     assert rows[1][0] == 'a";b,c "=1'
@@ -187,7 +187,7 @@ def held_lease(
 
 
 def chart_of(*lease_uses: ReportedUse) -> Columns:
-    return weeks(sum_by_week(Facts(lease_uses=lease_uses), PERIOD), PERIOD)
+    return weeks(sum_facts(Facts(lease_uses=lease_uses), PERIOD, GroupBy.COURSE), PERIOD)
 
 
 def row(key: str = "ml", **fields: Any) -> UsageRow:
@@ -300,6 +300,8 @@ async def test_a_long_list_is_cut_and_says_so(
 ) -> None:
     """The first two hundred students; the sheet has them all."""
     term = Facts(lease_uses=tuple(held_lease(n, "ml", user=f"student{n}") for n in range(250)))
-    monkeypatch.setattr(pool, "weekly_usage", lambda period, _: sum_by_week(term, period))
+    monkeypatch.setattr(
+        pool, "sum_usage", lambda period, group_by, _: sum_facts(term, period, group_by)
+    )
     page = (await client.get(f"{SHOWN}&by=user", headers=as_("admin-token"))).text
     assert page.count('<th scope="row">student') == 200 and "The first 200 of 250" in page

@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import Connection, event
 from tests.unit.pool.conftest import World
 
+from miglab_api.usage import GroupBy
 from miglab_pool.ledger.tables import open_read_only
 from miglab_pool.staff import log
 from miglab_pool.staff.log import AuditQuery, delete_old, read_entries
@@ -25,7 +26,7 @@ Work = Callable[[World], object]
 
 def usage_of_a_week(world: World) -> object:
     period = Period(world.at - 7 * DAY_S, world.at, ZoneInfo("UTC"))
-    return world.pool.weekly_usage(period)
+    return world.pool.sum_usage(period, GroupBy.COURSE)
 
 
 def log_of_a_year_ago(world: World, **filters: Any) -> object:

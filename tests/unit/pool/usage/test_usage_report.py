@@ -27,7 +27,7 @@ from miglab_pool.usage.report import (
     periods_of_use,
     read_facts,
     report,
-    sum_by_week,
+    sum_facts,
     week_of,
 )
 
@@ -58,12 +58,12 @@ def held_lease(
 
 def rows_of(facts: Facts, period: Period, group_by: GroupBy) -> tuple[UsageRow, ...]:
     """The rows of a report."""
-    return report(sum_by_week(facts, period), period, group_by)[0]
+    return report(sum_facts(facts, period, group_by), period)[0]
 
 
 def total(facts: Facts, period: Period) -> UsageRow:
     """The row of the whole period."""
-    return report(sum_by_week(facts, period), period, GroupBy.SHAPE)[1]
+    return report(sum_facts(facts, period, GroupBy.SHAPE), period)[1]
 
 
 def test_what_lies_outside_does_not_count() -> None:
@@ -158,15 +158,15 @@ def test_however_it_is_grouped_it_is_the_same_in_total(
 ) -> None:
     """The whole period's row says the same beside all rows, and so do the chart's hours."""
     facts = Facts(lease_uses=tuple(uses))
-    weekly_usage = sum_by_week(facts, PERIOD)
-    rows, all_of_it = report(weekly_usage, PERIOD, group_by)
+    usage_sums = sum_facts(facts, PERIOD, group_by)
+    rows, all_of_it = report(usage_sums, PERIOD)
     by_shape = total(facts, PERIOD)
     assert all_of_it.slice_hours == pytest.approx(sum(row.slice_hours for row in rows))
     assert all_of_it.slice_hours == pytest.approx(by_shape.slice_hours)
     assert (all_of_it.leases, all_of_it.wait_p50_s, all_of_it.wait_p95_s) == (
         by_shape.leases, by_shape.wait_p50_s, by_shape.wait_p95_s,
     )  # fmt: skip
-    hours = hours_by_week(weekly_usage)
+    hours = hours_by_week(usage_sums)
     for place, key in enumerate((GroupBy.WEEK, GroupBy.COURSE)):
         for row in rows_of(facts, PERIOD, key):
             drawn = sum(used for keys, used in hours.items() if keys[place] == row.key)
