@@ -80,6 +80,7 @@ async def test_a_page_prints_black_on_white(open_page: Open, path: str, width: i
     assert await page.locator(UNPRINTED).filter(visible=True).count() == 0
     if SCREENSHOTS:
         name = path.split("?")[0]
+        await page.screenshot(path=Path(SCREENSHOTS) / f"{name}-printed.png", full_page=True)
         await page.pdf(path=Path(SCREENSHOTS) / f"{name}.pdf", prefer_css_page_size=True)
 
 

@@ -76,7 +76,8 @@ function count() {
   const all = byId("incomplete") ? `Send to all, at least ${addressees.length}` : `Send to all ${addressees.length}`;
   byId("send").textContent = selected.length ? `Send to the ${selected.length} selected` : all;
   byId("reach").textContent = `${withServer} of ${addressees.length} have a server now`
-    + (unknown ? `, and of ${unknown} it is not known` : "") + "; the others see it if they start one in time."
+    + (unknown ? `, and of ${unknown} it is not known` : "")
+    + (withServer < addressees.length ? "; the others see it if they start one in time." : ".")
     + (hidden ? ` ${hidden} of those selected are not shown now.` : "");
   const shownSelected = shownRows().filter((row) => selectedUsers.has(row.dataset.user)).length;
   byId("pick-all").checked = shownSelected > 0 && shownSelected === shownRows().length;
