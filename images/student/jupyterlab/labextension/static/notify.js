@@ -10,14 +10,16 @@ const can = () => (window.isSecureContext ? window.Notification?.permission : un
 /** Returns a function that is told what is new, in words; the same words again are no news. */
 export function notifier() {
   let lastText = '';
+  let titleBefore = '';
   document.addEventListener('visibilitychange', () => {
     if (!document.hidden && document.title.startsWith(MARK)) {
-      document.title = document.title.slice(MARK.length);
+      document.title = titleBefore;
     }
   });
   return text => {
     if (text && text !== lastText && document.hidden) {
-      document.title = document.title.startsWith(MARK) ? document.title : MARK + document.title;
+      titleBefore = document.title.startsWith(MARK) ? titleBefore : document.title;
+      document.title = MARK + text;
       if (can() === 'granted') {
         try {
           new Notification(text, { tag: 'miglab' });
