@@ -97,9 +97,7 @@ class Line(WireModel):
     Attributes:
         now: the moment of the service at which this was true, seconds since the epoch.
         standings: one for each server, what needs an answer first.
-        paused: why nobody is granted anything; empty if grants go on.
     """
 
     now: float
     standings: tuple[Standing, ...] = ()
-    paused: str = ""

@@ -20,16 +20,13 @@ _URGENCY = (
 )
 
 
-def line_of(
-    leases: Sequence[LeaseView], tickets: Sequence[TicketView], now: float, paused: str = ""
-) -> Line:
+def line_of(leases: Sequence[LeaseView], tickets: Sequence[TicketView], now: float) -> Line:
     """Return the line of the person whose leases and tickets these are.
 
     Args:
         leases: those of the person; ended ones are left out.
         tickets: those of the person; only those in the queue and offers count.
         now: the service's moment, seconds since the epoch.
-        paused: why nobody is granted anything; empty if grants go on.
     """
     queued = [ticket for ticket in tickets if ticket.state in _QUEUED]
     offered_leases = {ticket.lease for ticket in queued if ticket.lease is not None}
@@ -42,7 +39,7 @@ def line_of(
         ),
     ]
     by_urgency = sorted(standings, key=lambda standing: _URGENCY.index(standing.state))
-    return Line(now=now, standings=tuple(by_urgency), paused=paused)
+    return Line(now=now, standings=tuple(by_urgency))
 
 
 def line_of_server(status: ServerStatus, now: float) -> Line:

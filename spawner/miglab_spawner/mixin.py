@@ -337,6 +337,7 @@ class MIGSpawnerMixin(ChoiceMixin):
             keeps_ticket=self.keeps_ticket,
             meanwhile=await self.meanwhile_notice(ticket),
             course=self.course_titles.get(self._course) or self._course,
+            line=await self.backend.line(self.user.name, self.name),
             compute_slices=self._compute_slices.get(ticket.shape, 0),
         )
 

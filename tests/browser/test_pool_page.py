@@ -1,5 +1,6 @@
 """The pool's page in a real browser: live, by keyboard, and readable by everybody."""
 
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -28,7 +29,7 @@ async def page(open_page: Open) -> Page:
 
 async def test_release_by_keyboard(lab: PageLab, page: Page) -> None:
     """Escape keeps it, and the focus; on to the answer that is not the harmless first: released."""
-    button = page.get_by_role("button", name="Extend or release your 1g.5gb")
+    button = page.locator("#line").get_by_role("button", name="Release").first
     question = page.get_by_text("Your server stops, and your 1g.5gb is free for others.")
     await button.focus()
     await page.keyboard.press("Enter")
@@ -70,19 +71,21 @@ async def test_a_warning_is_news(lab: PageLab, page: Page) -> None:
     )
     at = lab.world.at + 290
     await lab.runner.decide(lambda pool: pool.leases.warn(1, WarningKind.IDLE, "Nothing runs.", at))
-    await expect(page.get_by_role("alert")).to_contain_text("min left. Nothing runs.")
+    line = page.locator(".line-warned")
+    await expect(line).to_contain_text("Nothing runs.")
+    await expect(line.locator(".line-time")).to_have_text(re.compile(r"^4:\d\d left$"))
     harder = WarningKind.MAINTENANCE
     await lab.runner.decide(lambda pool: pool.leases.warn(1, harder, "The class ends.", at - 60))
-    await expect(page.get_by_role("alert")).to_contain_text("min left. The class ends.")
+    await expect(line).to_contain_text("The class ends.")
     assert await page.evaluate("said") == ["Your GPU goes back to the pool soon"]
 
 
 async def test_a_change_keeps_focus(lab: PageLab, page: Page) -> None:
     """The keyboard's place survives that the part it is in is replaced."""
-    await page.get_by_role("button", name="Extend or release your 1g.5gb").focus()
+    await page.locator("#line-release-1").focus()
     await lab.runner.decide(lambda _: enqueue(lab.world))
     await page.get_by_role("rowheader", name="1", exact=True).wait_for()
-    assert await page.evaluate("document.activeElement.id") == "mine-1"
+    assert await page.evaluate("document.activeElement.id") == "line-release-1"
 
 
 async def test_what_is_found_stands_in_front(lab: PageLab, page: Page) -> None:

@@ -50,7 +50,7 @@ def test_a_start_goes_on(
     sign_in(page, lab, f"ada-{proxy.__name__.replace('_', '')}")
     start(page, "7g.40gb")
     expect(page.get_by_role("heading", name="1st of 1")).to_be_visible()
-    expect(page.locator("#miglab-connection")).to_be_hidden()
+    expect(page.locator(".line-silence")).to_be_hidden()
     classmate.leave()
     page.wait_for_url("**/user/ada-*/lab**", wait_until="commit")
     press_stop(page, lab)
@@ -114,7 +114,7 @@ def test_the_start_page_says_both(page: Page, lab: TemporaryLab) -> None:
     """The page on which a student chooses says that it hears nothing, and that they are out."""
     sign_in(page, lab, "ann")
     page.route("**/hub/spawn", cut)
-    notice = page.locator("#miglab-connection")
+    notice = page.locator(".line-silence")
     expect(notice).to_contain_text("has not answered since", timeout=SILENCE_MS)
     assert serious_problems(page) == []
     page.unroute("**/hub/spawn")
@@ -136,7 +136,7 @@ def test_the_pool_page_goes_on(
     expect(page.locator(".cell", has_text="somebody")).to_have_count(0)
     come("bo")
     expect(page.locator(".cell", has_text="somebody")).to_have_count(1)
-    expect(page.locator("#link")).to_be_hidden()
+    expect(page.locator(".line-silence")).to_be_hidden()
     page.route("**/fragment**", cut)
-    expect(page.locator("#link")).to_contain_text("not answered since", timeout=SILENCE_MS)
+    expect(page.locator(".line-silence")).to_contain_text("not answered since", timeout=SILENCE_MS)
     assert serious_problems(page) == []

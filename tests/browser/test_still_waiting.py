@@ -28,7 +28,7 @@ def test_asked_aside_and_back(page: Page, lab: TemporaryLab, classmate: Student)
     """An answer keeps the place; a missed offer is no loss of it, and one click returns."""
     sign_in(page, lab, "ada")
     start(page, "7g.40gb")
-    question = page.get_by_role("alert").filter(has_text="Are you still waiting?")
+    question = page.get_by_role("heading", name="Are you still waiting for 7g.40gb?")
     expect(question).to_be_visible()
     expect(page).to_have_title(re.compile("^Are you still waiting?"))
     assert serious_problems(page) == []

@@ -128,7 +128,7 @@ async def test_a_browser_signs_in(
     assert answer.status_code == 303, answer.text
     page = await pool.get(f"{PREFIX}/")
     assert page.status_code == 200
-    assert "You hold no GPU slice" in page.text
+    assert (await pool.get(f"{PREFIX}/api/line")).json()["standings"] == []
     assert (await pool.get(f"{PREFIX}/api/invariants")).json()["reason"] == "forbidden"
 
 

@@ -20,9 +20,7 @@ from fastapi.sse import ServerSentEvent
 from markupsafe import Markup
 
 from miglab_api.gpus import PoolSnapshot
-from miglab_api.leases import LeaseView
-from miglab_api.tickets import TicketState, TicketView
-from miglab_api.wording import estimated_wait, queue_position
+from miglab_api.tickets import TicketView
 from miglab_pool.applications.gpu_drawing import (
     MARK_WORDS,
     LeaseActivity,
@@ -36,7 +34,6 @@ from miglab_pool.applications.pool_runner import PoolRunner, Runner
 from miglab_pool.http.access.dependencies import Viewer, refresh_principal
 from miglab_pool.http.access.principal import Principal, Right, visible_snapshot
 from miglab_pool.http.pages.frame import render, render_part, wait_short
-from miglab_pool.pool import Pool
 from miglab_pool.reclaim.activity import IDLE
 
 VIEWERS = 64
@@ -144,52 +141,24 @@ class QueueTable:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The head of the page: the principal's leases, and the figures of the pool.
+    """The head of the page: the figures of the pool.
 
     Attributes:
         paused: why grants are paused; empty if they are not.
-        leases: the principal's leases, without those that are only offered.
-        offers: the tickets of the principal whose slices are ready and not taken yet.
-        own_status: one sentence about the principal.
-        is_status_shown: whether the sentence is shown; not to staff without lease and ticket.
         figures: the figures: how many, and of what.
         pool_button: the label of the button for the whole pool; empty for none.
     """
 
     paused: str
-    leases: list[LeaseView]
-    offers: list[TicketView]
-    own_status: str
-    is_status_shown: bool
     figures: list[tuple[str, str]]
     pool_button: str
 
 
-def _draw_head(
-    snapshot: PoolSnapshot,
-    leases: Sequence[LeaseView],
-    principal: Principal,
-    lease_activity: LeaseActivity,
-) -> Head:
+def _draw_head(snapshot: PoolSnapshot, principal: Principal, lease_activity: LeaseActivity) -> Head:
     """Draw the head of the page."""
-    ticket = next(
-        (
-            waiting_ticket
-            for waiting_ticket in snapshot.waiting
-            if principal.is_user(waiting_ticket.user)
-        ),
-        None,
-    )
-    offers = [offer for offer in snapshot.offered if principal.is_user(offer.user)]
-    offered_leases = {offer.lease for offer in offers}
-    held_leases = [lease for lease in leases if lease.id not in offered_leases]
     verbs = {Right.MESSAGE: "Message", Right.PAUSE: "pause"}
     return Head(
         snapshot.paused,
-        held_leases,
-        offers,
-        own_status(held_leases, offers[0] if offers else ticket),
-        ticket is not None or not principal.is_staff,
         headline_figures(snapshot.people, count_idle_holders(snapshot.gpus, lease_activity.idle)),
         " or ".join(verb for right, verb in verbs.items() if principal.has(right)),
     )
@@ -214,21 +183,6 @@ def _draw_row(ticket: TicketView, principal: Principal) -> QueueRow:
         is_own,
         ticket.is_next,
     )
-
-
-def own_status(leases: Sequence[LeaseView], ticket: TicketView | None) -> str:
-    """Return a sentence on what the principal holds or waits for, also for screen readers."""
-    holding = [f"You hold {' and '.join(lease.shape for lease in leases)}."] if leases else []
-    if ticket is not None and ticket.state is TicketState.OFFERED:
-        return " ".join([*holding, f"Your {ticket.shape} is ready: start your server."])
-    if holding:
-        return holding[0]
-    if ticket is None:
-        return "You hold no GPU slice and are not waiting for one."
-    if ticket.position is None:
-        return f"Your {ticket.shape} is being created."
-    wait = f" Estimated wait: {estimated_wait(ticket.estimate)}." if ticket.estimate else ""
-    return f"{queue_position(ticket)}{wait}"
 
 
 async def page(request: Request, principal: Principal) -> str:
@@ -263,9 +217,7 @@ async def stream_changes(
 async def pool_parts(request: Request, principal: Principal) -> list[PagePart]:
     """Return every part of the page, as it is now."""
     runner: PoolRunner = request.app.state.runner
-    own_leases, warned = await runner.look(
-        lambda pool: (_own_leases(pool, principal), pool.leases.warned())
-    )
+    warned = await runner.look(lambda pool: pool.leases.warned())
     snapshot = visible_snapshot(await runner.snapshot(), principal)
     activity = runner.reclaimer.activities() if runner.reclaimer else {}
     lease_activity = LeaseActivity(
@@ -277,17 +229,12 @@ async def pool_parts(request: Request, principal: Principal) -> list[PagePart]:
     now = time.time()
     hour_drawing = draw_last_hour(tuple(runner.last_hour), now)
     hour = cache.part("hour", "part_hour.html", hour_drawing, lambda: hour_drawing, now)
-    return [hour, *draw_parts(cache, snapshot, own_leases, principal, lease_activity, now)]
-
-
-def _own_leases(pool: Pool, principal: Principal) -> list[LeaseView]:
-    return pool.leases.live(principal.name) if principal.is_user(principal.name) else []
+    return [hour, *draw_parts(cache, snapshot, principal, lease_activity, now)]
 
 
 def draw_parts(
     cache: PartsCache,
     snapshot: PoolSnapshot,
-    own_leases: Sequence[LeaseView],
     principal: Principal,
     lease_activity: LeaseActivity,
     now: float,
@@ -297,7 +244,6 @@ def draw_parts(
     Args:
         cache: the parts that the principal was shown last.
         snapshot: what the principal may see of the pool.
-        own_leases: the principal's leases.
         principal: the reader.
         lease_activity: which leases are idle, warned, or not taken yet.
         now: seconds since the epoch.
@@ -316,7 +262,7 @@ def draw_parts(
         )
     ]
     waiting = snapshot.waiting
-    head = _draw_head(snapshot, own_leases, principal, lease_activity)
+    head = _draw_head(snapshot, principal, lease_activity)
     parts = [
         cache.part("head", "part_head.html", head, lambda: head, now),
         cache.part(

@@ -161,7 +161,7 @@ class Tickets(Subject):
             for row in view.leases.values()
             if row.user == user
         ]
-        return line_of(leases, tickets, view.at, view.paused)
+        return line_of(leases, tickets, view.at)
 
     @locked
     def end_outside(self, user: str, server: str, courses: Collection[str]) -> None:

@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 
 from miglab_api.base import COURSE_MAX, SHAPE_MAX
 from miglab_api.offers import BORROW, CPU, CourseOffers, Offers, QuotaLeft, ShapeOffer
-from miglab_api.tickets import TicketState, TicketView
+from miglab_api.tickets import TicketView
 from miglab_api.wording import (
     duration,
     estimated_wait,
@@ -21,7 +21,6 @@ from miglab_api.wording import (
     gpu_picture,
     ordinal,
     people_in_words,
-    queue_position,
     shape_title,
 )
 
@@ -167,7 +166,6 @@ class Page:
     Attributes:
         trouble: why there is no GPU to choose, in words; empty if there is.
         news: what the student should know from the last time; empty if nothing.
-        ticket: the position, or the offer, that the server still has; empty if it has none.
         people: how many hold slices and wait, in words; empty where that is not counted.
         unknown_wait: that some waits are not known yet, in words; empty if all are.
     """
@@ -176,7 +174,6 @@ class Page:
     simulated: bool = False
     trouble: str = ""
     news: str = ""
-    ticket: str = ""
     people: str = ""
     unknown_wait: str = ""
 
@@ -219,27 +216,13 @@ def build_page(
     people = "" if offers.people is None else people_in_words(offers.people)
     all_shapes = [shape for course_offers in offers.courses for shape in course_offers.shapes]
     unknown_wait = _UNKNOWN_WAIT if any(map(_has_unknown_wait, all_shapes)) else ""
-    return Page(
-        sections, offers.simulated, trouble, news, _ticket_sentence(ticket), people, unknown_wait
-    )
+    return Page(sections, offers.simulated, trouble, news, people, unknown_wait)
 
 
 def page_without_pool(trouble: str, news: str = "", held_up: str = "") -> Page:
     """Build the page with “no GPU” as the only choice, which may be held up as well."""
     card = _cpu_card(CPU, is_chosen=True, held_up=held_up)
     return Page((CourseSection("", "", (card,)),), trouble=trouble, news=news)
-
-
-def _ticket_sentence(ticket: TicketView | None) -> str:
-    """Return a sentence on the ticket that the server still has; empty without one."""
-    if ticket is None:
-        return ""
-    if ticket.state is TicketState.WAITING and (ticket.position or ticket.message):
-        advice = "Your position is kept for a while; start with it to go on waiting."
-        return f"{queue_position(ticket) if ticket.position else ticket.message} {advice}"
-    if ticket.state is TicketState.ASIDE:
-        return f"{ticket.message} Start with {ticket.shape} to do so."
-    return f"A {ticket.shape} is held for you for a few minutes: start with it now."
 
 
 def format_minutes(seconds: float) -> str:

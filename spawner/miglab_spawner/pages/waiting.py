@@ -11,9 +11,10 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from miglab_api.line import Line
 from miglab_api.offers import ShapeOffer
 from miglab_api.tickets import TicketState, TicketView
-from miglab_api.wording import estimated_wait, gpu_picture, ordinal, queue_position, shape_title
+from miglab_api.wording import estimated_wait, gpu_picture, queue_position, shape_title
 from miglab_spawner.backends import BackendError, RefusedByBackend
 from miglab_spawner.pages.spawn_page import format_gib, is_cpu
 
@@ -106,16 +107,6 @@ def _wait_sentence(ticket: TicketView) -> str:
     late = " This is longer than first estimated." if ticket.estimate.is_late else ""
     basis = ticket.estimate.basis
     return f"Estimated wait: {estimated_wait(ticket.estimate)} ({basis}).{late} "
-
-
-def range_in_words(ticket: TicketView) -> str:
-    """Return the estimated wait, or what the ticket waits for, in words."""
-    if ticket.message:
-        return ticket.message
-    if ticket.estimate is None:
-        return "The wait cannot be estimated yet"
-    late = ", longer than first estimated" if ticket.estimate.is_late else ""
-    return f"{estimated_wait(ticket.estimate)}{late}".capitalize()
 
 
 WAITING_STATES = (TicketState.WAITING, TicketState.ASIDE)
@@ -264,6 +255,7 @@ def waiting_page_data(
     keeps_ticket: bool,
     meanwhile: str = "",
     course: str,
+    line: Line,
     compute_slices: int,
 ) -> dict[str, Any]:
     """Return the data of the waiting page, as JSON.
@@ -274,6 +266,7 @@ def waiting_page_data(
         keeps_ticket: whether a server without a GPU keeps the position.
         meanwhile: what else such a server means, in the place of that; empty for nothing.
         course: its title.
+        line: where the student stands, as all pages show it.
         compute_slices: of a whole GPU; 0 where that is not known.
     """
     return {
@@ -281,14 +274,8 @@ def waiting_page_data(
         "title": shape_title(ticket.shape, compute_slices),
         "picture": gpu_picture(ticket.shape, compute_slices),
         "course": course,
-        "position": ticket.position,
-        "which": ordinal(ticket.position) if ticket.position else "",
-        "waiting": ticket.waiting,
+        "line": line.model_dump(mode="json"),
         "message": queue_event(ticket).message,
-        "range": range_in_words(ticket),
-        "basis": ticket.estimate.basis if ticket.estimate else "",
-        "asks": ticket.answer_by is not None,
-        "aside": ticket.state is TicketState.ASIDE,
         "keeps_ticket": keeps_ticket,
         "meanwhile": meanwhile,
         "alternatives": [

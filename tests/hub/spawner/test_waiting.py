@@ -108,7 +108,11 @@ async def test_the_page_says_which_alternatives_are_free(hub: Hub, lab: PoolLab)
         ("1g.5gb", "4.75 GiB", "Small: 1/7 of a GPU, 5 GB"),
         ("2x1g.5gb", "2 × 4.75 GiB", "2 × small: 1/7 of a GPU, 5 GB each"),
     ]
-    assert (view["which"], view["waiting"], view["title"]) == ("1st", 1, "Whole GPU: 40 GB")
+    (standing,) = view["line"]["standings"]
+    assert (standing["position"], standing["waiting"]) == (1, 1)
+    assert standing == (await hub.ask("ada", "GET", "api/miglab/line/ada/")).json()["standings"][0]
+    assert (await hub.ask("bo", "GET", "api/miglab/line/ada/")).status_code == 403
+    assert view["title"] == "Whole GPU: 40 GB"
     assert view["picture"].count('fill="currentColor"') == 7
     assert (await waiting(hub, user="bo")).status_code == 403
     assert (await waiting(hub, "POST", "bo", json={"shape": ""})).status_code == 403

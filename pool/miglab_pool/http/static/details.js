@@ -10,16 +10,19 @@ let opener = "";
 // What a button names is looked at, by the clock that the page shows; the page hears that it is open.
 byId("main").addEventListener("click", async (event) => {
   const button = event.target.closest("button[data-details]");
-  if (!button) return;
-  opener = button.id;
+  if (button) open(button.dataset, button.id);
+});
+
+export async function open(data, openerId = "") {
+  opener = openerId;
   const clock = byId("zone") ? `?${new URLSearchParams({ zone: byId("zone").value })}` : "";
-  const answer = await part(`details/${button.dataset.details}${clock}`);
+  const answer = await part(`details/${data.details}${clock}`);
   if (!answer.ok) return say((await answer.json()).message);
   inside.innerHTML = await answer.text();
   age(inside);
   dialog.showModal();
-  document.dispatchEvent(new CustomEvent("miglab:opened", { detail: button.dataset }));
-});
+  document.dispatchEvent(new CustomEvent("miglab:opened", { detail: data }));
+}
 
 dialog.addEventListener("click", (event) => {
   if (event.target === dialog || event.target.closest("[data-close]")) dialog.close();

@@ -1,31 +1,19 @@
 // Keeps the pool's page current: the server says that something changed, and sends those parts anew.
 
-import "./details.js";
+import { open } from "./details.js";
 import { find, fromAddress, lead } from "./find.js";
-import { byId, part, prefix } from "./frame.js";
+import { ask, byId, part, prefix, say } from "./frame.js";
+import { drawLine, follow, labels } from "./line.js";
 import { age } from "./times.js";
 
 const REST_MS = 1000; // a class that starts at once changes much
 const AGE_MS = 15000;
-const REFRESH_MS = 30000; // who idles is no change of the pool, and is not told
-const POLL_MS = 5000; // where a proxy holds the events back or refuses them
-const SILENT_MS = 15000;
-const AGAIN_MS = 30000; // at least, until a stream that was refused is asked for again
-let answeredAt = Date.now();
-let refreshedAt = Date.now();
-let isStreaming = false;
-let announced = ownStatus();
-let isOutdated = false;
-let busy = false;
+const root = byId("line");
 const notifiedLeases = new Set();
 
-function ownStatus() {
-  return document.querySelector("[data-own]").dataset.own;
-}
-
 // Whoever looks elsewhere hears that a slice of theirs goes back.
-function news() {
-  const warned = [...document.querySelectorAll("[data-news]")].map((item) => item.dataset.news);
+function notify(standings) {
+  const warned = standings.filter((standing) => standing?.state === "warned").map(({ lease }) => lease);
   for (const lease of notifiedLeases) if (!warned.includes(lease)) notifiedLeases.delete(lease);
   for (const lease of warned.filter((lease) => !notifiedLeases.has(lease))) {
     notifiedLeases.add(lease);
@@ -48,11 +36,9 @@ function replace(html) {
   }
   age(document);
   find();
-  if (ownStatus() !== announced) byId("said").textContent = announced = ownStatus();
-  news();
 }
 
-async function once() {
+async function refresh() {
   const parts = [...document.querySelectorAll(".part")];
   const names = parts.map((item) => item.id.slice("part-".length));
   const have = parts.map((item, n) => `${names[n]}.${item.dataset.version}`).join(",");
@@ -61,48 +47,51 @@ async function once() {
   const currentParts = answer.headers.get("X-Parts").split(" ");
   if (currentParts.slice().sort().join() !== names.sort().join()) return location.reload();
   replace(await answer.text());
+  await new Promise((resolve) => setTimeout(resolve, REST_MS));
 }
 
-// One request at a time.
-async function refresh() {
-  isOutdated = true;
-  refreshedAt = Date.now();
-  if (busy) return;
-  busy = true;
-  while (isOutdated) {
-    isOutdated = false;
-    await once().then(() => (answeredAt = Date.now()), () => {}); // said below, if it lasts
-    tellSilence();
-    await new Promise((resolve) => setTimeout(resolve, REST_MS));
-  }
-  busy = false;
+// -- the line: what ends something is looked at first, in the dialog in which everything is acted on --
+
+const toServer = ({ server = "" } = {}) => `${root.dataset.spawn}${encodeURIComponent(server)}`;
+const ofServer = (standing) => (standing?.server.startsWith("~run/") ? "" : toServer(standing));
+const onTicket = ({ ticket }, button) => open({ details: `ticket/${ticket}` }, button.id);
+const onLease = ({ lease }, button) => open({ details: `lease/${lease}` }, button.id);
+
+async function acted(done, path, body) {
+  await ask("POST", path, body);
+  say(done);
+  follower.ask();
 }
 
-function tellSilence() {
-  const isSilent = Date.now() - answeredAt > SILENT_MS;
-  if (isSilent) byId("link-since").textContent = new Date(answeredAt).toLocaleTimeString();
-  byId("link").hidden = !isSilent;
-}
-
-// A proxy's refusal, as while the pool restarts, ends a stream for good; then a new one is opened.
-function stream() {
-  const events = new EventSource(`${prefix}/live`);
-  events.addEventListener("pool", () => {
-    isStreaming = true;
-    refresh();
-  });
-  events.addEventListener("error", () => {
-    isStreaming = false;
-    if (events.readyState === EventSource.CLOSED) setTimeout(stream, AGAIN_MS * (1 + Math.random()));
-  });
-}
-stream();
-document.addEventListener("miglab:acted", refresh);
+const drawn = drawLine(root, {
+  links: { choose: toServer, resume: ofServer, return: ofServer, stay: ofServer, take: ofServer, open: ofServer },
+  acts: {
+    leave: onTicket,
+    decline: onTicket,
+    release: onLease,
+    extend: (standing) => acted(`${labels(standing).extend}: done.`, `leases/${standing.lease}/extend`, { by_s: standing.extension_s }),
+    keepalive: ({ lease }) => acted("You keep your slice.", `leases/${lease}/keepalive`),
+  },
+  onDraw: (standings) => {
+    root.hidden = root.dataset.staff !== undefined && !standings[0]; // staff watch; they need none
+    notify(standings);
+  },
+});
+const follower = follow({
+  url: `${prefix}/api/line`,
+  events: `${prefix}/live`,
+  eventName: "pool",
+  tell: (connection) => {
+    drawn.tell(connection);
+    if (connection.status !== "fine") root.hidden = false;
+  },
+  hear: (line) => {
+    drawn.hear(line);
+    return refresh();
+  },
+});
+document.addEventListener("miglab:acted", follower.ask);
 setInterval(() => age(document), AGE_MS);
-setInterval(() => {
-  if (Date.now() - refreshedAt >= (isStreaming ? REFRESH_MS : POLL_MS)) refresh();
-  tellSilence();
-}, REST_MS);
 
 // Arrow keys walk over the drawing, as the eye does.
 const STEPS = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
@@ -133,4 +122,3 @@ function across(cell, step) {
 
 byId("find").addEventListener("input", lead);
 fromAddress();
-news();

@@ -75,7 +75,8 @@ async def test_a_session_after_the_hub(client: httpx.AsyncClient) -> None:
     assert "alice-token" not in str(answer.headers)
     assert "service-pool-session=" in answer.headers["set-cookie"]
     assert "HttpOnly" in answer.headers["set-cookie"]
-    assert "You hold 1g.5gb" in (await client.get("/")).text
+    line = (await client.get("/api/line")).json()
+    assert [place["shape"] for place in line["standings"]] == ["1g.5gb", "1g.5gb"]
 
 
 @pytest.mark.parametrize(

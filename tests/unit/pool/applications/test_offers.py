@@ -55,9 +55,8 @@ async def test_students_see_that_it_is_offered_and_not_to_whom(
     own = (await client.get(details, headers=ALICE)).text
     assert "Offered to" in own and ">you, server" in own
     assert "Leave it to the next student" in own and "Call again" not in own
-    page = (await client.get("/", headers=ALICE)).text
-    assert "offered to you, held for" in page
-    assert "Your 1g.5gb is ready: start your server." in page
+    line = (await client.get("/api/line", headers=ALICE)).json()
+    assert (line["standings"][0]["state"], line["standings"][0]["ticket"]) == ("offered", ticket.id)
 
 
 async def test_the_class_page_says_who_is_offered_a_slice(

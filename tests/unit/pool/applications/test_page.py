@@ -91,9 +91,9 @@ async def test_who_may_open_what(client: httpx.AsyncClient, world: World, gpu: s
         page = (await client.get("/fragment", headers=as_(token))).text
         details[token] = set(re.findall(r'data-details="([^"]+)"', page))
         assert ("bob" in page) is (token == "staff-token")
-    alice = {"lease/1", "lease/3", "slice/1", "slice/3", f"ticket/{ticket}"}
+    alice = {"slice/1", "slice/3", f"ticket/{ticket}"}
     assert details["alice-token"] == alice
-    assert details["bob-token"] == {"lease/2", "slice/2"}
+    assert details["bob-token"] == {"slice/2"}
     slices = {f"slice/{number}" for number in (1, 2, 3, free_slice(world))}
     assert details["staff-token"] == {"pool", f"gpu/{gpu}", f"ticket/{ticket}"} | slices
     page = (await client.get("/details/lease/1", headers=as_("alice-token"))).text
@@ -103,16 +103,15 @@ async def test_who_may_open_what(client: httpx.AsyncClient, world: World, gpu: s
 async def test_waiting_is_shown_with_place_and_estimate(
     client: httpx.AsyncClient, world: World
 ) -> None:
-    """Who waits sees the own place, and how long it may last as far as that is known."""
+    """The queue marks one's own place, and says how long it may last as far as that is known."""
     world.end(world.pool.leases.find(2))
     world.pass_time(3.5 * 3600)  # so near to the ends of leases, a range says something
     enqueue(world, "bob")
     page = (await client.get("/fragment", headers=as_("bob-token"))).text
-    assert 'data-own="You are 1st of 1 in the queue, waiting for 7g.40gb."' in page
+    assert '<tr class="own">' in page
     assert "<td>–</td>" in page and page.count("cannot be estimated yet") == 1
     world.pool.estimate()
     page = (await client.get("/fragment", headers=as_("bob-token"))).text
-    assert "waiting for 7g.40gb. Estimated wait: at most " in page
     assert "<td>–</td>" not in page and "cannot be estimated yet" not in page
 
 
@@ -197,7 +196,7 @@ def test_an_estimate_that_keeps_its_words_draws_no_queue() -> None:
     def queue_at(high_s: float) -> PagePart:
         wait = WaitEstimate(low_s=60.0, likely_s=high_s, high_s=high_s, basis="", is_late=False)
         pool_snapshot = snapshot(waiting=(ticket_view(1, "bob", estimate=wait),))
-        parts = draw_parts(cache, pool_snapshot, (), ALICE, LeaseActivity(), 0.0)
+        parts = draw_parts(cache, pool_snapshot, ALICE, LeaseActivity(), 0.0)
         return next(page_part for page_part in parts if page_part.name == "queue")
 
     first = queue_at(900.0)
