@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.slurm, pytest.mark.long]
 ROOT = Path(__file__).parents[2]
 NOTEBOOK = "lab/tree/notebooks/1_your_slice.ipynb"
 LONG_MS = 300_000
-HELD = re.compile(r"^1g\.5gb · .* is waiting for it$")
+HELD = re.compile(r"^1g\.5gb.* · .*(GiB|memory)")
 RECLAIM = """
 [reclaim]
 idle_wanted_s = 5
@@ -83,7 +83,7 @@ def two_share(ada: Page, bo: Page, staff: Page, works: Student, on_slurm: SlurmL
     assert serious_problems(bo, ".miglab-waiting") == []
     bo.get_by_role("button", name="Start on CPU now").click()
     bo.wait_for_url("**/user/bo/lab**", timeout=LONG_MS)
-    expect(bo.locator(".miglab-status")).to_contain_text("position 1 of 1", timeout=LONG_MS)
+    expect(bo.locator(".miglab-status")).to_contain_text("1st in line", timeout=LONG_MS)
     instructor_looks(staff, lab, cluster)
 
     works.compute_no_more()

@@ -419,3 +419,16 @@ async def test_only_a_server_itself_chooses_and_only_slices(hub: Hub, lab: PoolL
     outside = await from_jupyterlab(hub, "POST", json={"choice": "1g.5gb@others"})
     assert (outside.status_code, outside.json()["reason"]) == (403, "not-in-course")
     assert lab.waiting() == []
+
+
+async def test_a_server_that_could_not_attend_its_ticket_asks_for_none(hub: Hub, lab: PoolLab):
+    """It would lose its position at once; the dialog says how to get a slice all the same."""
+    await hub.start("ada", shape="cpu")
+    hub.spawner("ada").student_api_url = ""
+    for answer in (
+        await from_jupyterlab(hub, "GET"),
+        await from_jupyterlab(hub, "POST", json={"choice": "1g.5gb"}),
+    ):
+        assert (answer.status_code, answer.json()["reason"]) == (409, "stop-first")
+        assert "stop this server" in answer.json()["message"]
+    assert lab.waiting() == []

@@ -86,5 +86,10 @@ def test_every_sentence_goes_through_the_translator():
         assert bare == [], file.name
 
 
+def test_the_words_of_the_line_are_those_of_every_page():
+    """JupyterLab's copy of line.js is what hub and pool serve."""
+    assert _read("line.js") == (ROOT / "api/miglab_api/web/line.js").read_text()
+
+
 def _read(name: str) -> str:
     return (STATIC / name).read_text()

@@ -86,7 +86,7 @@ class Keeper:
         self._forgotten: set[int] = set()
         self._moving = self._moving_to = ""
         self._tab_changed = asyncio.Event()
-        self._ticket_changed = asyncio.Event()
+        self._look_again = asyncio.Event()
         self._ages = Ages()
         self._history = History()
         self._course, self._shared_at = course, -math.inf
@@ -141,11 +141,13 @@ class Keeper:
         """
         answer = await self._require_pool().post(f"/api/lease/{action}", body)
         self._known = self._with_answer(answer).with_lease(answer.body)
+        self._look_again.set()
         return self._notify_tabs()
 
     async def cancel(self) -> dict[str, Any]:
         """Leave the queue, or give up what is offered; raises as `act_on_lease`."""
         self._with_answer(await self._require_pool().post("/api/ticket/cancel", {}))
+        self._look_again.set()
         return self.forget()
 
     async def requeue(self) -> dict[str, Any]:
@@ -157,6 +159,7 @@ class Keeper:
             "/api/ticket/requeue", {"ticket": int(before["id"])}
         )
         self._known = self._with_answer(answer).with_part(ticket=answer.body)
+        self._look_again.set()
         return self._notify_tabs()
 
     async def notice_read(self) -> dict[str, Any]:
@@ -193,7 +196,7 @@ class Keeper:
         """Join the queue for a slice, and tell all tabs; raises as `HubClient.choose`."""
         await self._require_hub().choose(choice, only_if_free=only_if_free)
         await self.round()
-        self._ticket_changed.set()
+        self._look_again.set()
         return self._notify_tabs()
 
     async def move(self, shape: str = "", *, leave_unsaved: bool = False) -> dict[str, Any]:
@@ -264,8 +267,8 @@ class Keeper:
                 self._log.exception("miglab: a look at this server failed")
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s(self._known, *self._pace)):
-                    await self._ticket_changed.wait()
-            self._ticket_changed.clear()
+                    await self._look_again.wait()
+            self._look_again.clear()
 
     async def round(self) -> None:
         """Report to the pool how this server is used, and keep what it answers."""

@@ -143,7 +143,8 @@ def front_end_status(status: KnownStatus, now: float, read: Collection[int] = ()
         ``held``, ``ending`` or ``gone``; ``shape``; ``problem``; ``silent_s``; ``lease``,
         ``warning`` and ``ticket``, or None; ``messages``; ``people``; ``reason`` why the lease
         went; ``borrow``: what measurements have borrowed or wait for, None on a server that holds
-        its slices; ``is_given_back``: whether it was its holder who released it.
+        its slices; ``is_given_back``: whether it was its holder who released it; ``line``: as the
+        pool has answered it (`miglab_api.line.Line`), ``line_age_s`` ago.
     """
     view, has_heard = status.lease, status.heard_at is not None
     return {
@@ -159,6 +160,8 @@ def front_end_status(status: KnownStatus, now: float, read: Collection[int] = ()
         "reason": status.gone_reason,
         "is_given_back": bool(view and view.get("is_given_back")),
         "borrow": _borrow(status) if status.shape == BORROW else None,
+        "line": status.server_status.get("line"),
+        "line_age_s": now - (status.heard_at or now),
     }
 
 

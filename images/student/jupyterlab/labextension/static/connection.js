@@ -2,6 +2,8 @@
 //
 // All times come as durations and go on by this browser's monotonic clock.
 
+import { serviceClock } from './line.js';
+
 const REPORT_MS = 5000;
 const FIRST_PAUSE_MS = 1000;
 const LONGEST_PAUSE_MS = 30000;
@@ -22,6 +24,7 @@ export class Connection {
     this._server = ServerConnection;
     this._settings = serverSettings;
     this._pauseMs = FIRST_PAUSE_MS;
+    this._clock = serviceClock();
     this._activeAt = performance.now();
     this._told = {};
     this.isMover = false; // whether it was this tab that asked for a restart
@@ -96,6 +99,8 @@ export class Connection {
       connected: this._brokenAt === undefined && !this._isOffline,
       offline: this._isOffline,
       signedOut: this._isSignedOut,
+      standing: this.view.line?.standings[0],
+      service_now: this._clock.now(),
       old_s: passed,
       lease: lease && {
         ...lease,
@@ -133,6 +138,9 @@ export class Connection {
     this._brokenAt = undefined;
     this._takenAt = performance.now();
     this.view = view;
+    if (view.line) {
+      this._clock.set(view.line.now + view.line_age_s);
+    }
     this.onChange();
   }
 

@@ -14,14 +14,16 @@ const can = () => (window.isSecureContext ? window.Notification?.permission : un
 export function notifier() {
   let lastText = '';
   let lastEnd = 0;
+  let titleBefore = '';
   document.addEventListener('visibilitychange', () => {
     if (!document.hidden && document.title.startsWith(MARK)) {
-      document.title = document.title.slice(MARK.length);
+      document.title = titleBefore;
     }
   });
   return (text, end = 0) => {
     if (text && (text !== lastText || end > lastEnd) && document.hidden) {
-      document.title = document.title.startsWith(MARK) ? document.title : MARK + document.title;
+      titleBefore = document.title.startsWith(MARK) ? titleBefore : document.title;
+      document.title = MARK + text;
       if (can() === 'granted') {
         try {
           new Notification(text, { tag: 'miglab', renotify: true });

@@ -1,19 +1,16 @@
-// The status-bar item: shape, memory, time left, who waits, or the position in the queue; in words, colour
-// only on top.
+// The status-bar item: where the student stands, in the words of the line, and the memory in use; in
+// words, colour only on top.
 
 import { make, setText } from './dom.js';
+import { inShort } from './line.js';
 
 export function statusItem({ trans, say }, showPanel, choose) {
   const node = make('button', { type: 'button', class: 'miglab-status jp-mod-highlighted' });
   let canChoose = false;
   node.addEventListener('click', () => (canChoose ? choose() : showPanel()));
 
-  const figures = ({ shape, lease }) => [
-    shape,
-    say.memory(lease),
-    say.time(lease),
-    say.waiting(lease.others_wait)
-  ];
+  const place = ({ standing, service_now }) => inShort(standing, service_now, trans);
+  const figures = view => [view.standing ? place(view) : view.shape, say.memory(view.lease)];
 
   const text = view => {
     const problem = say.problem(view);
@@ -33,14 +30,14 @@ export function statusItem({ trans, say }, showPanel, choose) {
     switch (view.state) {
       case 'none':
         return view.ticket
-          ? say.ticket(view.ticket)
+          ? view.standing && view.ticket.state !== 'over'
+            ? place(view)
+            : say.ticket(view.ticket)
           : view.borrow
             ? say.borrow(view.borrow)
             : trans.__('No GPU · choose a slice…');
       case 'held':
-        return view.warning
-          ? trans.__('%1 · reclaimed in %2', view.shape, say.duration(view.warning.left_s))
-          : figures(view).join(' · ');
+        return view.warning && view.standing ? place(view) : figures(view).join(' · ');
       case 'ending':
         return trans.__('%1 · being released', view.shape);
       default:

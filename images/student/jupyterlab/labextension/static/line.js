@@ -1,0 +1,436 @@
+// The line: where one person stands, what they hold, what they can do now.  The same on every page of
+// hub, pool and JupyterLab, from `miglab_api.line.Line`, in the words below.
+//
+// All times are moments of the service, and go on by this browser's monotonic clock.
+
+const MINUTE_S = 60;
+const HOUR_S = 3600;
+const plain = { __: (text, ...values) => text.replace(/%(\d)/g, (_, number) => values[number - 1]) };
+
+// -- words: every state in one place ---------------------------------------------------------------
+
+/** "4:31" below an hour, "3 h 50 min" above. */
+export function countdown(seconds, trans = plain) {
+  const left_s = Math.max(0, Math.ceil(seconds));
+  if (left_s < HOUR_S) {
+    return `${Math.floor(left_s / MINUTE_S)}:${String(left_s % MINUTE_S).padStart(2, "0")}`;
+  }
+  return trans.__("%1 h %2 min", Math.floor(left_s / HOUR_S), Math.floor((left_s % HOUR_S) / MINUTE_S));
+}
+
+/** "about 10–25 min": rounded outwards, so that it still holds. */
+export function expected({ low_s, high_s, is_late, is_longest }, trans = plain) {
+  const inHours = high_s > 90 * MINUTE_S;
+  const unit_s = inHours ? HOUR_S : MINUTE_S;
+  const step = inHours ? 0.5 : high_s > 10 * MINUTE_S ? 5 : 1;
+  const least = Math.floor(low_s / unit_s / step) * step;
+  const most = Math.ceil(high_s / unit_s / step) * step;
+  if (high_s < MINUTE_S) return trans.__("less than a minute");
+  const range = least === 0 || least === most ? `${most}` : `${least}–${most}`;
+  const length = inHours ? trans.__("%1 h", range) : trans.__("%1 min", range);
+  if (is_longest) return trans.__("at most %1, likely sooner", length);
+  const phrase = least === 0 ? trans.__("at most %1", length) : trans.__("about %1", length);
+  return is_late ? trans.__("%1, longer than first estimated", phrase) : phrase;
+}
+
+/** "1st", "2nd", "13th". */
+export function ordinal(number) {
+  const isTeen = number % 100 > 10 && number % 100 < 14;
+  return `${number}${(!isTeen && { 1: "st", 2: "nd", 3: "rd" }[number % 10]) || "th"}`;
+}
+
+const clock = (at) => new Date(at * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+
+function waiting({ shape, position, message, waiting: all, estimate }, trans) {
+  if (!position) {
+    return message
+      ? { title: trans.__("In line for %1", shape), detail: message }
+      : { title: trans.__("It is your turn"), detail: trans.__("%1 is being made for you.", shape) };
+  }
+  const wait = estimate ? expected(estimate, trans) : trans.__("the wait cannot be estimated yet");
+  return {
+    title: trans.__("%1 of %2 in line for %3", ordinal(position), all, shape),
+    detail: message || `${wait[0].toUpperCase()}${wait.slice(1)}.`,
+  };
+}
+
+function lasts({ until, guaranteed_until, others_wait }, now, trans) {
+  const lent = until ? trans.__("Until %1.", clock(until)) : "";
+  const isGuaranteed = guaranteed_until > now;
+  const guaranteed = trans.__("Guaranteed until %1, then yours as long as nobody needs it.", clock(guaranteed_until));
+  const open = guaranteed_until && !isGuaranteed ? trans.__("Yours as long as nobody needs it.") : "";
+  const queue = others_wait && !isGuaranteed ? trans.__("In line for it: %1.", others_wait) : "";
+  return [lent || (isGuaranteed ? guaranteed : open), queue].filter(Boolean).join(" ");
+}
+
+const WORDS = {
+  waiting,
+  asked: ({ shape }, _, trans) => ({
+    title: trans.__("Are you still waiting for %1?", shape),
+    detail: trans.__("Without an answer you step aside: you keep your position, and are offered nothing until you return."),
+    before: trans.__("%1 left to answer"),
+  }),
+  aside: ({ message, shape }, _, trans) => ({
+    title: trans.__("You have stepped aside"),
+    detail: message || trans.__("Your position for %1 is kept; you are offered nothing until you return.", shape),
+  }),
+  offered: ({ shape, message }, _, trans) => ({
+    title: trans.__("%1 is ready for you", shape),
+    detail: message || trans.__("It goes to the next in line if you do not take it."),
+    before: trans.__("held for %1"),
+  }),
+  starting: ({ shape }, _, trans) => ({
+    title: trans.__("Your server starts with %1", shape),
+    detail: "",
+  }),
+  holding: (standing, now, trans) => ({
+    title: trans.__("You hold %1", standing.shape),
+    detail: lasts(standing, now, trans),
+  }),
+  warned: ({ shape, message }, _, trans) => ({
+    title: trans.__("%1 goes back to the pool soon", shape),
+    detail: message,
+    before: trans.__("%1 left"),
+  }),
+  releasing: ({ shape }, _, trans) => ({
+    title: trans.__("%1 is being released", shape),
+    detail: trans.__("All files are kept."),
+  }),
+};
+
+/**
+ * What a standing says: `title`, `detail`, `time` ("held for 4:31", or empty), `share` of the time that is
+ * left (null where nothing runs out), `sentence` for a screen reader, which does not count seconds, and
+ * `isUrgent`.
+ *
+ * @param standing of `Line.standings`; undefined for a person who neither holds nor waits.
+ * @param now the service's moment, as `moment` gives it.
+ */
+export function inWords(standing, now, trans = plain) {
+  if (!standing) {
+    const title = trans.__("You hold no slice, and wait for none");
+    return { title, detail: "", time: "", share: null, sentence: `${title}.`, isUrgent: false };
+  }
+  const { state, since, until } = standing;
+  const { title, detail, before } = state === "waiting" ? waiting(standing, trans) : WORDS[state](standing, now, trans);
+  const left_s = before && until ? Math.max(0, until - now) : null;
+  return {
+    title,
+    detail,
+    time: left_s === null ? "" : before.replace("%1", countdown(left_s, trans)),
+    share: left_s === null || !since || until <= since ? null : Math.min(1, left_s / (until - since)),
+    sentence: `${title}${title.endsWith("?") ? "" : "."} ${detail}`.trim(),
+    isUrgent: ["warned", "offered", "asked"].includes(state),
+  };
+}
+
+/** "offered, 4:31 left" in the fewest words, for a status bar. */
+export function inShort(standing, now, trans = plain) {
+  if (!standing) return trans.__("no slice");
+  const { state, shape, position, estimate, until, guaranteed_until } = standing;
+  const left = until ? countdown(until - now, trans) : "";
+  const wait = estimate ? `, ${expected(estimate, trans)}` : "";
+  const held = guaranteed_until > now ? trans.__("%1, guaranteed until %2", shape, clock(guaranteed_until)) : shape;
+  return {
+    waiting: position ? trans.__("%1 in line", ordinal(position)) + wait : trans.__("%1 in line", shape),
+    asked: trans.__("still waiting? %1 left", left),
+    aside: trans.__("stepped aside"),
+    offered: trans.__("%1 ready, %2 left", shape, left),
+    starting: trans.__("%1 starts", shape),
+    holding: held,
+    warned: trans.__("%1 goes back, %2 left", shape, left),
+    releasing: trans.__("%1 is released", shape),
+  }[state];
+}
+
+/** The labels of the acts; a place may have its own for some. */
+export function labels({ extension_s = 0 } = {}, trans = plain) {
+  const minutes = Math.round(extension_s / MINUTE_S);
+  const length = minutes % 60 ? trans.__("%1 min", minutes) : trans.__("%1 h", minutes / 60);
+  return {
+    choose: trans.__("Choose a slice"),
+    resume: trans.__("Go on"),
+    stay: trans.__("Yes, keep my position"),
+    return: trans.__("Return to the queue"),
+    leave: trans.__("Leave the queue"),
+    take: trans.__("Start with it"),
+    decline: trans.__("Leave it to the next student"),
+    open: trans.__("Open JupyterLab"),
+    keepalive: trans.__("I am still here"),
+    extend: trans.__("Extend by %1", length),
+    release: trans.__("Release"),
+  };
+}
+
+/** What is said of the connection: `{ text, link }`, both empty while all is well. */
+export function connectionInWords({ status, since }, trans = plain) {
+  const link = trans.__("Sign in, and come back here");
+  return {
+    fine: { text: "", link: "" },
+    silent: {
+      text: trans.__("The lab has not answered since %1, so this may be out of date. It keeps trying.", since?.toLocaleTimeString()),
+      link: "",
+    },
+    "signed-out": { text: trans.__("You are signed out, so this no longer changes."), link },
+    "no-cookies": {
+      text: trans.__("This browser keeps no cookies for this site, so nobody can stay signed in. Allow them, then load this page again."),
+      link: "",
+    },
+  }[status];
+}
+
+// -- time: the service's, by a clock that runs one way ---------------------------------------------
+
+const STEADY_S = 5; // an answer that was longer under way does not turn the clock back
+
+/** A clock of the service: `set(line.now)` at each answer, then `now()`. */
+export function serviceClock(monotonic = () => performance.now() / 1000) {
+  let offset_s = null;
+  return {
+    set: (now) => {
+      const fresh_s = now - monotonic();
+      const isDelayed = offset_s !== null && fresh_s < offset_s && offset_s - fresh_s < STEADY_S;
+      if (!isDelayed) offset_s = fresh_s;
+    },
+    now: () => (offset_s === null ? null : monotonic() + offset_s),
+  };
+}
+
+// -- following: events where they arrive, else a question every few seconds -------------------------
+
+export const ASK_MS = 5000;
+const REST_MS = 30000; // while a stream brings what is new
+const HIDDEN_MS = 20000; // while nobody looks
+const AGAIN_MS = 30000; // until a stream that was refused is opened again
+const PATIENCE_MS = 8000;
+const SILENT_MS = 15000;
+const SIGNED_OUT = [401, 403];
+
+/**
+ * Ask `url` until the page goes, and say how that goes.
+ *
+ * @param url answers JSON; an error of a proxy (5xx) is no answer.
+ * @param events a stream of events, each of which is a reason to ask; none: it is asked alone.
+ * @param eventName the events' name.
+ * @param hear takes each answer.
+ * @param tell takes the connection, `{ status, since }`, when it changes: `fine`, `silent`, `signed-out` or
+ *     `no-cookies`.
+ * @returns `{ ask, heard, stop }`: ask at once; tell of an answer's HTTP status that came some other way.
+ */
+export function follow({ url, events, eventName = "message", hear = () => {}, tell = () => {}, headers = {} }) {
+  let heardAt = new Date();
+  let heardTick = performance.now();
+  let status = "fine";
+  let isAsking = false;
+  let isAgain = false;
+  let isStreaming = false;
+  let askedAt = -Infinity;
+  let isStopped = false;
+
+  const draw = () => {
+    const isSilent = performance.now() - heardTick > SILENT_MS;
+    const next = status !== "fine" ? status : isSilent ? "silent" : "fine";
+    tell({ status: next, since: heardAt });
+  };
+  const heard = (code) => {
+    if (!(code > 0 && code < 500)) return draw();
+    heardAt = new Date();
+    heardTick = performance.now();
+    status = SIGNED_OUT.includes(code) ? "signed-out" : "fine";
+    draw();
+  };
+  const question = async () => {
+    const response = await fetch(url, { headers, signal: AbortSignal.timeout(PATIENCE_MS) }).catch(() => null);
+    // Who is signed out is led to a page for it, which is no answer to this.
+    const isLed = response?.redirected && !response.headers.get("Content-Type")?.includes("json");
+    const answer = response?.ok && !isLed ? await response.json().catch(() => undefined) : undefined;
+    heard(isLed ? 401 : response?.ok && answer === undefined ? 0 : (response?.status ?? 0));
+    if (answer !== undefined && !isStopped) hear(answer);
+  };
+  const ask = async () => {
+    isAgain = true;
+    if (isAsking) return;
+    isAsking = true;
+    while (isAgain && !isStopped) {
+      isAgain = false;
+      askedAt = performance.now();
+      await question();
+    }
+    isAsking = false;
+  };
+  const stream = () => {
+    const source = new EventSource(events);
+    source.addEventListener(eventName, () => {
+      isStreaming = true;
+      ask();
+    });
+    source.addEventListener("error", () => {
+      isStreaming = false;
+      if (source.readyState === EventSource.CLOSED && !isStopped) setTimeout(stream, AGAIN_MS * (1 + Math.random()));
+    });
+  };
+
+  if (navigator.cookieEnabled === false) {
+    tell({ status: "no-cookies", since: heardAt });
+    return { ask: () => {}, heard: () => {}, stop: () => {} };
+  }
+  const timer = setInterval(() => {
+    const pauseMs = document.hidden ? HIDDEN_MS : isStreaming ? REST_MS : ASK_MS;
+    if (performance.now() - askedAt >= pauseMs) ask();
+    draw();
+  }, 1000);
+  document.addEventListener("visibilitychange", ask);
+  addEventListener("online", ask);
+  if (events) stream();
+  ask();
+  return {
+    ask,
+    heard,
+    stop: () => {
+      isStopped = true;
+      clearInterval(timer);
+      document.removeEventListener("visibilitychange", ask);
+      removeEventListener("online", ask);
+    },
+  };
+}
+
+// -- drawing ------------------------------------------------------------------------------------------
+
+const make = (name, className = "", text = "") => Object.assign(document.createElement(name), { className, textContent: text });
+
+function setText(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+/**
+ * Draw the line in an element, and keep its times going.
+ *
+ * @param root an element of the page; its classes are line.css's.
+ * @param acts by name, what a button does with its standing: an async function, whose `Error` is shown.
+ * @param links by name, the address to which an act leads, `standing => href`.  An act with neither is not
+ *     shown.  `choose` is offered to whoever has no standing.
+ * @param show which standings are shown; all, if left out.
+ * @param signIn the address of the sign-in page, to which `?next=` is added.
+ * @param heading the element of a title, where the line is what the page is about.
+ * @param nothing what the title says of whoever has no standing here; empty for the usual words.
+ * @param onDraw takes the standings and the moment, after each drawing.
+ * @returns `{ hear, tell, fail, now }`: `hear` and `tell` take what `follow` brings, `fail` shows a problem.
+ */
+export function drawLine(root, { acts = {}, links = {}, show = () => true, signIn = "", heading = "strong", nothing = () => "", trans = plain, onDraw = () => {} } = {}) {
+  const time = serviceClock();
+  const spoken = make("p", "unseen");
+  const list = make("ul", "line-standings");
+  const problem = make("p", "line-problem");
+  const notice = make("p", "line-silence");
+  let line = null;
+  root.classList.add("line");
+  spoken.setAttribute("role", "status");
+  problem.setAttribute("role", "alert");
+  notice.setAttribute("role", "status");
+  problem.hidden = notice.hidden = true;
+  root.replaceChildren(spoken, list, problem, notice);
+
+  const fail = (text) => {
+    problem.hidden = !text;
+    setText(problem, text);
+  };
+  const button = (act, label, standing) => {
+    const element = make(links[act] ? "a" : "button", `line-act line-act-${act}`, label);
+    if (links[act]) element.href = links[act](standing);
+    else {
+      element.type = "button";
+      element.addEventListener("click", async () => {
+        if (element.getAttribute("aria-disabled") === "true") return;
+        element.setAttribute("aria-disabled", "true"); // `disabled` would drop the keyboard's focus
+        fail("");
+        await Promise.resolve(acts[act](standing)).catch((error) => fail(error.message));
+        element.removeAttribute("aria-disabled");
+      });
+    }
+    return element;
+  };
+  const buttons = (standing) => {
+    const names = standing ? standing.acts : ["choose"];
+    const words = labels(standing, trans);
+    return names.filter((act) => acts[act] || links[act]).map((act) => button(act, words[act], standing));
+  };
+  const item = (standing) => {
+    const place = make("li", `line-standing line-${standing?.state ?? "none"}`);
+    const head = make("div", "line-head");
+    const bar = make("div", "line-bar");
+    const row = make("div", "line-acts");
+    bar.setAttribute("aria-hidden", "true");
+    bar.append(make("div"));
+    head.append(make("span", "line-time"));
+    row.append(...buttons(standing));
+    row.hidden = !row.children.length;
+    const name = standing?.server;
+    head.prepend(make(heading, "line-title"), " ");
+    if (name) head.append(" ", make("span", "line-server", serverInWords(name, trans)));
+    place.append(head, make("p", "line-detail"), bar, row);
+    return place;
+  };
+  // What can be pressed is made anew only when it is something else: the keyboard's place is kept.
+  const shape = () => JSON.stringify(shown().map((standing) => standing && [standing.state, standing.server, standing.ticket, standing.lease, standing.acts, standing.extension_s]));
+  const shown = () => {
+    const standings = line.standings.filter(show);
+    return standings.length ? standings : [undefined];
+  };
+  let drawnShape = "";
+  const draw = () => {
+    if (!line) return;
+    const standings = shown();
+    if (shape() !== drawnShape) {
+      drawnShape = shape();
+      list.replaceChildren(...standings.map(item));
+    }
+    const said = standings.map((standing, number) => {
+      const own = standing ? "" : nothing();
+      const words = { ...inWords(standing, time.now(), trans), ...(own && { title: own, sentence: `${own}.` }) };
+      fill(list.children[number], words);
+      return words.sentence;
+    });
+    setText(spoken, [line.paused && trans.__("Nobody gets a new slice now: %1", line.paused), ...said].filter(Boolean).join(" "));
+    onDraw(standings, time.now());
+  };
+  setInterval(draw, 1000);
+  return {
+    hear: (answer) => {
+      line = answer;
+      time.set(answer.now);
+      draw();
+    },
+    tell: (connection) => {
+      const { text, link } = connectionInWords(connection, trans);
+      const here = encodeURIComponent(location.pathname + location.search);
+      notice.hidden = !text;
+      if (notice.dataset.text === text) return;
+      notice.dataset.text = text;
+      notice.replaceChildren(text);
+      if (link && signIn) notice.append(" ", Object.assign(make("a", "", link), { href: `${signIn}?next=${here}` }), ".");
+    },
+    now: time.now,
+    fail,
+  };
+}
+
+function fill(place, { title, detail, time, share, isUrgent }) {
+  setText(place.querySelector(".line-title"), title);
+  setText(place.querySelector(".line-time"), time);
+  setText(place.querySelector(".line-detail"), detail);
+  place.querySelector(".line-detail").hidden = !detail;
+  const bar = place.querySelector(".line-bar");
+  bar.hidden = share === null;
+  if (share !== null) bar.firstChild.style.width = `${100 * share}%`;
+  place.classList.toggle("line-urgent", isUrgent);
+}
+
+const BORROWER = "~run/";
+
+/** "server “vision”", "borrowed"; empty for the default server. */
+export function serverInWords(server, trans = plain) {
+  if (server === BORROWER) return trans.__("borrowed");
+  if (server.startsWith(BORROWER)) return trans.__("borrowed by server “%1”", server.slice(BORROWER.length));
+  return server ? trans.__("server “%1”", server) : "";
+}
