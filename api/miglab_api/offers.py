@@ -3,7 +3,7 @@
 from typing import Literal
 
 from miglab_api.base import WireModel
-from miglab_api.tickets import Headcount, WaitEstimate
+from miglab_api.tickets import Headcount, TicketView, WaitEstimate
 
 CPU = "cpu"
 BORROW = "borrow"
@@ -90,9 +90,16 @@ class CourseOffers(WireModel):
 
 
 class Offers(WireModel):
-    """The spawn page's data; ``people``: how full the lab is."""
+    """The spawn page's data.
+
+    Attributes:
+        people: how full the lab is.
+        ticket: what the server that was named waits for; None if it waits for nothing, or if none
+            was named.
+    """
 
     simulated: bool
     courses: tuple[CourseOffers, ...]
     paused: str = ""
     people: Headcount | None = None
+    ticket: TicketView | None = None

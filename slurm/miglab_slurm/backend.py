@@ -166,8 +166,11 @@ class SlurmBackend:
             await limits.meanwhile_notice(self.site, job, self.account()) if job is not None else ""
         )
 
-    async def offers(self, user: str, courses: Sequence[str]) -> Offers:
-        """What these courses offer now; a name that is no course is left out."""
+    async def offers(self, user: str, courses: Sequence[str], server: str | None = None) -> Offers:
+        """What these courses offer now, and what the server waits for, if one is named.
+
+        A name that is no course is left out.
+        """
         picture = await self.reader.picture()
         offered_courses = [
             (name, self.site.courses[name]) for name in courses if name in self.site.courses
@@ -186,6 +189,7 @@ class SlurmBackend:
                 )
                 for name, course in offered_courses
             ),
+            ticket=None if server is None else (await self.server_status(user, server)).ticket,
         )
 
     # How it is done.

@@ -315,7 +315,9 @@ class Borrower:
                 await self._backend.cancel(status.ticket.id)
             for lease in await self._backend.leases(self._user_name(), self._name):
                 with contextlib.suppress(RefusedByBackend):  # it is over
-                    await self._backend.release(lease, reason[:500])
+                    await self._backend.release(
+                        lease.id, lease.generation, reason[:500], lease.ledger
+                    )
         except BackendError as error:
             log.warning("%s's borrowed slices lapse by themselves: %s", self._user_name(), error)
 

@@ -59,7 +59,7 @@ class ChoiceMixin(BackendHooks):
     async def render_spawn_page(self) -> str:
         """Return the spawn page: what the backend offers now, or why it offers nothing."""
         try:
-            offers, status = await self._offers(), await self._server_status()
+            offers = await self._offers(self.name)
         except RefusedByBackend as refused:
             page = spawn_page.page_without_pool(refused.message, self._news)
         except BackendError as error:
@@ -67,7 +67,7 @@ class ChoiceMixin(BackendHooks):
             held_up = self.silence if self.needs_grant(CPU) else ""
             page = spawn_page.page_without_pool(self.silence, self._news, held_up)
         else:
-            page = spawn_page.build_page(offers, self._last_choice(), self._news, status.ticket)
+            page = spawn_page.build_page(offers, self._last_choice(), self._news, offers.ticket)
             page = replace(page, simulated=page.simulated and self.says_simulated)
         return spawn_page.render(page) + await self.base_form()
 
@@ -132,11 +132,12 @@ class ChoiceMixin(BackendHooks):
         offering = [c.course for c in courses if shape in {offer.shape for offer in c.shapes}]
         return [*offering, *names][0]
 
-    async def _offers(self) -> Offers:
-        groups = self._groups()
-        offers = await self.backend.offers(self.user.name, groups) if groups else None
+    async def _offers(self, server: str | None = None) -> Offers:
+        """Return what the user's courses offer; with a server also what it waits for."""
+        user, groups = self.user.name, self._groups()
+        offers = await self.backend.offers(user, groups, server) if groups else None
         if offers is None or not offers.courses:
-            offers = await self.backend.offers(self.user.name, [self.default_course])
+            offers = await self.backend.offers(user, [self.default_course], server)
         shapes = [offer for course in offers.courses for offer in course.shapes]
         self._compute_slices = {offer.shape: offer.compute_slices for offer in shapes}
         return offers

@@ -26,6 +26,8 @@ from miglab_spawner.refusals import NotStarted, stop_message
 from miglab_spawner.slices_missing import SlicesMissing, check_lease
 from miglab_spawner.traits import PoolTraits
 
+SERVER_ENDED = "the server ended"
+
 
 class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
     """Starts a server by a lease of the pool.
@@ -279,10 +281,10 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
             await self.end_holder(holder)
         if grant is None and not needs_slice(self._next_shape()):
             return
-        if grant is not None and not self._news:
-            await self._explain_end(grant)
-        for lease in await self._server_leases(also=grant):
-            await self._release(lease, self._news or "the server ended")
+        if grant is not None and await self._release_grant(grant, holder):
+            return
+        for lease in await self._server_leases():
+            await self._release(lease, self._news or SERVER_ENDED)
 
     async def delete_forever(self) -> None:
         """Cancel the ticket of a server that is deleted, then delete as the base does."""
@@ -296,36 +298,36 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
         if inspect.isawaitable(answer):
             await answer
 
-    async def _explain_end(self, grant: SavedLease) -> None:
-        """Show on the next spawn page why the slice was reclaimed."""
+    async def _release_grant(self, grant: SavedLease, holder: str) -> bool:
+        """Release the lease of this server, whose holder has ended; False if the pool has it not.
+
+        A lease that was being released before this has the reason of whoever asked for that: the
+        next spawn page shows it.
+        """
+        reason = self._news or SERVER_ENDED
         try:
-            lease = await self.backend.lease(grant.lease)
+            lease = await self.backend.release(grant.lease, grant.generation, reason, grant.ledger)
         except RefusedByBackend as refused:
             self.log.info("Lease %d is not known any more: %s", grant.lease, refused)
-            return
-        if _is_grant(lease, grant) and (stop_reason := stop_message(lease)):
+            return False
+        if lease.holder not in ("", holder):
+            await self.end_holder(lease.holder)
+        if not self._news and lease.reason != reason and (stop_reason := stop_message(lease)):
             self.show_on_next_spawn_page(stop_reason)
+        return True
 
-    async def _server_leases(self, also: SavedLease | None = None) -> list[LeaseView]:
-        """Return this server's leases that have or had a holder, and the lease ``also``.
+    async def _server_leases(self) -> list[LeaseView]:
+        """Return this server's leases that have or had a holder.
 
         A grant without a holder may belong to a ticket that is kept, so it is left alone.
         """
-        return [
-            lease
-            for lease in await self.backend.leases(self.user.name, self.name)
-            if lease.holder or (also is not None and _is_grant(lease, also))
-        ]
+        leases = await self.backend.leases(self.user.name, self.name)
+        return [lease for lease in leases if lease.holder]
 
     async def _release(self, lease: LeaseView, reason: str) -> None:
         if lease.holder:
             await self.end_holder(lease.holder)
         try:
-            await self.backend.release(lease, reason)
+            await self.backend.release(lease.id, lease.generation, reason, lease.ledger)
         except RefusedByBackend as refused:
             self.log.info("Lease %d needs no release: %s", lease.id, refused)
-
-
-def _is_grant(lease: LeaseView, grant: SavedLease) -> bool:
-    """Whether a lease is the granted one; a restored ledger gives its numbers again."""
-    return (lease.id, lease.generation) == (grant.lease, grant.generation)

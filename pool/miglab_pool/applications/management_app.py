@@ -15,9 +15,10 @@ from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
 from fastapi.responses import HTMLResponse, PlainTextResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
-from miglab_api.base import USER_MAX
+from miglab_api.base import SERVER_MAX, USER_ID_MAX, USER_MAX
 from miglab_api.gpus import PoolSnapshot
 from miglab_api.offers import Offers
+from miglab_api.tickets import TicketView
 from miglab_pool.applications import details_page, pool_page, proof_loan_routes
 from miglab_pool.applications import health as health_page
 from miglab_pool.applications.pool_runner import PoolRunner, Runner
@@ -30,7 +31,7 @@ from miglab_pool.http.access.dependencies import (
     refresh_principal,
 )
 from miglab_pool.http.access.hub_address import BelowBaseUrl
-from miglab_pool.http.access.principal import Principal, Right, visible_snapshot
+from miglab_pool.http.access.principal import Principal, Right, forbidden, visible_snapshot
 from miglab_pool.http.errors import REFUSED, DeniedError, install_refusals
 from miglab_pool.http.pages.frame import (
     PLACES,
@@ -44,6 +45,7 @@ from miglab_pool.http.runner_protocol import LONGEST_POLL_S, RunnerOf
 from miglab_pool.layouts import page as layouts_page
 from miglab_pool.layouts.page import LayoutsPool
 from miglab_pool.leases import routes as lease_routes
+from miglab_pool.pool import Pool
 from miglab_pool.reclaim.round import Explanation
 from miglab_pool.reservations import page as reservations_page
 from miglab_pool.reservations.page import ReservationsPool
@@ -115,12 +117,16 @@ async def offers(
     runner: Runner,
     course: Annotated[list[str], Query(max_length=100)],
     user: str | None = None,
+    server: Annotated[str | None, Query(max_length=SERVER_MAX)] = None,
+    user_id: Annotated[str, Query(max_length=USER_ID_MAX)] = "",
 ) -> Offers:
     """Return what courses offer; a student may ask about themselves and their own courses only.
 
     The offers for another user show what that user's quotas leave, so they need the right to see
-    names.
+    names.  The spawner may name a server of the user: then its ticket is attended and returned too.
     """
+    if server is not None and not principal.has(Right.SPAWN):
+        raise forbidden(Right.SPAWN)
     if user is None and not principal.is_spawner:
         user = principal.name
     own_courses = (
@@ -133,8 +139,16 @@ async def offers(
     ]
     if course and not visible_courses and not principal.is_user(user):
         raise DeniedError(403, "forbidden", "You can see your own offers only.")
-    course = visible_courses
-    return await runner.query_view(lambda pool: pool.offers(course, user))
+    if user is None or server is None:
+        return await runner.query_view(lambda pool: pool.offers(visible_courses, user))
+
+    def attend_ticket(pool: Pool) -> TicketView | None:
+        pool.people.rename_user(user_id, user)
+        return pool.tickets.attend_for_server(user, server)
+
+    ticket = await runner.decide(attend_ticket)
+    course_offers = await runner.query_view(lambda pool: pool.offers(visible_courses, user))
+    return course_offers.model_copy(update={"ticket": ticket})
 
 
 @router.get("/pool")

@@ -48,6 +48,7 @@ class Times:
 
     Attributes:
         turn_s: between two turns when nothing else causes one.
+        quiet_turn_s: between a change and the next turn while no ticket waits to be granted.
         jobs_s: between two checks for jobs that become due by time alone.
         holders_s: between two checks for servers that ended unnoticed.
         reconcile_s: between two comparisons of ledger, GPUs and holders.
@@ -63,6 +64,7 @@ class Times:
     """
 
     turn_s: float = 1.0
+    quiet_turn_s: float = 0.25
     jobs_s: float = 0.25
     holders_s: float = _POOL.holders_s
     reconcile_s: float = _POOL.reconcile_s
@@ -334,7 +336,23 @@ class PoolRunner:
     async def _turn_loop(self) -> None:
         while not self.notifier.closed:
             seen_version = await self._guard("turn", lambda: self.decide(_turn))
-            await self.notifier.beyond(seen_version or self.notifier.version, self._times.turn_s)
+            await self._turn_due(seen_version or self.notifier.version)
+
+    async def _turn_due(self, seen_version: int) -> None:
+        """Wait for the next turn: at once for a ticket that may be granted, else less promptly.
+
+        An attach, a start or a report changes nothing that a turn decides, and with a class that
+        comes there are ten such changes for each student.
+        """
+        loop = asyncio.get_running_loop()
+        due_at = loop.time() + self._times.turn_s
+        while (left_s := due_at - loop.time()) > 0 and not self.notifier.closed:
+            version = await self.notifier.beyond(seen_version, left_s)
+            if version != seen_version:
+                if self._pool.view.queued:
+                    return
+                due_at = min(due_at, loop.time() + self._times.quiet_turn_s)
+            seen_version = version
 
     async def _job_loop(self, name: str, kinds: frozenset[JobKind]) -> None:
         while not self.notifier.closed:

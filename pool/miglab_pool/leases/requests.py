@@ -165,6 +165,12 @@ class Tickets(Subject):
         return line_of(leases, tickets, view.at)
 
     @locked
+    def attend_for_server(self, user: str, server: str) -> TicketView | None:
+        """Attend what a server waits for, and return it; None if it waits for nothing."""
+        ticket = _attend_server_ticket(self.store, user, server)
+        return None if ticket is None else self._view(ticket)
+
+    @locked
     def end_outside(self, user: str, server: str, courses: Collection[str]) -> None:
         """Cancel a server's ticket of a course that its student has left.
 

@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,27 @@ async def test_the_end_of_a_slice_is_told_to_its_student(
     await hub.start("ada", shape="1g.5gb")
     await hub.stop("ada")
     assert 'miglab-news"' not in await hub.spawner("ada").render_spawn_page()
+
+
+async def test_what_a_server_asks_of_the_pool(hub: Hub, lab: PoolLab):
+    """A spawn page and the end of a server take one request each; each costs pool and hub time."""
+    await hub.start("ada", shape="1g.5gb")
+    lease = lab.held_by("ada")
+    lab.way.calls.clear()
+    await hub.stop("ada")
+    assert lab.way.calls == [("POST", f"/api/leases/{lease.id}/release")]
+    lab.way.calls.clear()
+    await hub.spawner("ada").render_spawn_page()
+    assert lab.way.calls == [("GET", "/api/offers")]
+
+
+async def test_a_grant_of_another_ledger_releases_what_the_pool_has(hub: Hub, lab: PoolLab):
+    """The pool refuses the hub's own lease, so the end releases the server's lease that it has."""
+    await hub.start("ada", shape="1g.5gb")
+    spawner = hub.spawner("ada")
+    spawner.grant = replace(spawner.grant, generation=spawner.grant.generation + 1)
+    await hub.stop("ada")
+    await lab.until_empty()
 
 
 async def test_named_servers_have_leases_of_their_own(hub: Hub, lab: PoolLab):

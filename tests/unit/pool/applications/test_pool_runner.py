@@ -77,6 +77,25 @@ async def test_each_job_on_its_thread(pool: Pool, start: Start) -> None:
     assert all(name.startswith("miglab-gpu") for name in jobs.threads.values())
 
 
+async def test_a_turn_is_due_at_once_only_for_a_ticket_that_may_be_granted(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What an attach or a start changes waits for the next quiet turn; a new ticket does not."""
+    runner = PoolRunner(world.pool, Metrics(), Times(turn_s=600, quiet_turn_s=600))
+    turns: list[int] = []
+    monkeypatch.setattr(world.pool, "turn", lambda: turns.append(world.pool.version))
+    turning = asyncio.create_task(runner._turn_loop())
+    await until(lambda: turns and runner.notifier.waiting, "the first turn and the wait after it")
+    await runner.decide(lambda pool: pool.store.publish_change())
+    for _ in range(10):  # a turn, if the change caused one, would be among these decisions
+        await runner.decide(lambda _: None)
+    assert len(turns) == 1
+    await runner.decide(lambda _: world.ask("ada", "1g.5gb"))
+    await until(lambda: len(turns) > 1, "the turn for the ticket")
+    turning.cancel()
+    await runner.stop()
+
+
 async def test_a_name_from_an_old_answer_is_taken_from_nobody(pool: Pool, start: Start) -> None:
     """The hub's answers are kept for a while: only its own process says who is called how now."""
     runner = await start()

@@ -317,3 +317,10 @@ async def test_offers_are_of_the_own_courses(
     query = {"course": ["ml", "vision", "everyone"]} | ({"user": user} if user else {})
     answer = await client.get("/api/offers", params=query, headers=as_(token))
     assert [course["course"] for course in answer.json()["courses"]] == expected
+
+
+async def test_only_the_spawner_attends_a_ticket_with_its_offers(client: httpx.AsyncClient) -> None:
+    """A student's offers of a named server would keep a position that nobody waits at."""
+    query = {"course": "ml", "user": "alice", "server": ""}
+    answer = await client.get("/api/offers", params=query, headers=as_("alice-token"))
+    assert answer.status_code == 403
