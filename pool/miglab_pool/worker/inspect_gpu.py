@@ -409,9 +409,7 @@ def _read_slices(worker: Worker, gpu: str, rows: Sequence[SliceRow]) -> dict[int
         if slice_row.gi_id is not None
     }
     usages = worker.driver.usages(gpu, list(readings.values())) if readings else {}
-    usages_by_slice = {
-        number: usages.get(slice_row, UNKNOWN) for number, slice_row in readings.items()
-    }
+    usages_by_slice = {number: usages.get(reading, UNKNOWN) for number, reading in readings.items()}
     wholes = [slice_row.id for slice_row in rows if slice_row.gi_id is None]
     return usages_by_slice | {number: _read_gpu(worker, gpu) for number in wholes}
 
