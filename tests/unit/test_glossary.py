@@ -30,6 +30,7 @@ VERBS = frozenset({"accept_risk.students_can_act_as_staff"})
 SAME_THING = {
     "Pool": "the pool, and the table of lab.toml that sets it",
     "NoProxy": "a hub's configuration without a proxy, in the text of two configurations",
+    "Line": "where a person stands, and an assumption that `miglab prove` tries, in its report",
     "LossScaler": "the student's exercise, and the twin that stands in for it",
     "Buckets": "the same",
     "SimulatedNetwork": "the same",

@@ -245,23 +245,24 @@ async def test_nobody_else_moves_it_and_two_clicks_are_one_move(
 
 
 async def test_a_hub_that_died_between_stop_and_start(hub: Hub, lab: PoolLab):
-    """What was taken is kept; the spawn page says so, and the next start has it."""
+    """What was taken is kept; the line says so, and the next start has it."""
     ticket = await on_cpu(hub, lab)
     await offered(hub, lab)
     lease = lab.pool.tickets.take(ticket.id)
     await hub.stop("ada")
-    page = await hub.user("ada").spawners[""].render_spawn_page()
-    assert "A 7g.40gb is held for you" in page
+    (standing,) = (await hub.ask("ada", "GET", "api/miglab/line/ada/")).json()["standings"]
+    assert (standing["state"], standing["shape"]) == ("starting", "7g.40gb")
     await hub.start("ada", shape="7g.40gb")
     assert lab.held_by("ada").id == lease.id
 
 
 async def test_a_ticket_that_outlived_its_start_is_found_again(hub: Hub, lab: PoolLab):
-    """As after a restart of the hub: the spawn page says the place, and chooses the shape."""
+    """As after a hub restart: the line says the place, and the spawn page chooses the shape."""
     ticket = await on_cpu(hub, lab)
     await hub.stop("ada")
     page = await hub.user("ada").spawners[""].render_spawn_page()
-    assert "You are 1st of 1 in the queue, waiting for 7g.40gb." in page
+    line = (await hub.ask("ada", "GET", "api/miglab/line/ada/")).json()
+    assert [place["position"] for place in line["standings"]] == [1]
     assert 'value="7g.40gb" required checked' in page
     await hub.begin("ada", shape="7g.40gb")
     await lab.until(lambda: _waits(hub), "ada waits on")
