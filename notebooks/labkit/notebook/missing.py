@@ -46,10 +46,11 @@ def read_tasks(cells: Sequence[Mapping[str, Any]]) -> NotebookTasks:
         elif not any("optional" in heading.lower() for heading in headings.values()):
             experiments += EXPERIMENT.findall(text)
             if CHECK.search(text):
-                said = answers.setdefault(headings["##"].strip() or "an exercise", [])
-                said += CODE_VERDICT.findall(_printed(cell))
+                printed_verdicts = answers.setdefault(headings["##"].strip() or "an exercise", [])
+                printed_verdicts += CODE_VERDICT.findall(_printed(cell))
     exercises = {
-        heading: {*said} == {"right"} if said else None for heading, said in answers.items()
+        heading: {*printed_verdicts} == {"right"} if printed_verdicts else None
+        for heading, printed_verdicts in answers.items()
     }
     return NotebookTasks(tuple(dict.fromkeys(experiments)), exercises)
 

@@ -284,8 +284,8 @@ def _roster_row(
     )
     if lease is not None:
         presence = Presence.IDLE if lease.id in idle else Presence.HOLDING
-        held = {"shape": lease.shape, "since": lease.granted_at, "lease": lease.id}
-        return row.model_copy(update={"presence": presence, **held})
+        holding = {"shape": lease.shape, "since": lease.granted_at, "lease": lease.id}
+        return row.model_copy(update={"presence": presence, **holding})
     if ticket is not None and ticket.state is TicketState.OFFERED:
         offer = {"offered_until": ticket.expires_at, "ticket": ticket.id}
         return row.model_copy(update={"presence": Presence.OFFERED, "shape": ticket.shape, **offer})
