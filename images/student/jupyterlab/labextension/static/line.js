@@ -68,7 +68,7 @@ const WORDS = {
   asked: ({ shape }, _, trans) => ({
     title: trans.__("Are you still waiting for %1?", shape),
     detail: trans.__("Without an answer you step aside: you keep your position, and are offered nothing until you return."),
-    before: trans.__("%1 left to answer"),
+    inTime: (left) => trans.__("%1 left to answer", left),
   }),
   aside: ({ message, shape }, _, trans) => ({
     title: trans.__("You have stepped aside"),
@@ -77,10 +77,10 @@ const WORDS = {
   offered: ({ shape, message }, _, trans) => ({
     title: trans.__("%1 is ready for you", shape),
     detail: message || trans.__("It goes to the next in line if you do not take it."),
-    before: trans.__("held for %1"),
+    inTime: (left) => trans.__("held for %1", left),
   }),
   starting: ({ shape }, _, trans) => ({
-    title: trans.__("Your server starts with %1", shape),
+    title: trans.__("%1 is held for your server, which starts with it", shape),
     detail: "",
   }),
   holding: (standing, now, trans) => ({
@@ -90,7 +90,7 @@ const WORDS = {
   warned: ({ shape, message }, _, trans) => ({
     title: trans.__("%1 goes back to the pool soon", shape),
     detail: message,
-    before: trans.__("%1 left"),
+    inTime: (left) => trans.__("%1 left", left),
   }),
   releasing: ({ shape }, _, trans) => ({
     title: trans.__("%1 is being released", shape),
@@ -112,12 +112,12 @@ export function inWords(standing, now, trans = plain) {
     return { title, detail: "", time: "", share: null, sentence: `${title}.`, isUrgent: false };
   }
   const { state, since, until } = standing;
-  const { title, detail, before } = state === "waiting" ? waiting(standing, trans) : WORDS[state](standing, now, trans);
-  const left_s = before && until ? Math.max(0, until - now) : null;
+  const { title, detail, inTime } = state === "waiting" ? waiting(standing, trans) : WORDS[state](standing, now, trans);
+  const left_s = inTime && until ? Math.max(0, until - now) : null;
   return {
     title,
     detail,
-    time: left_s === null ? "" : before.replace("%1", countdown(left_s, trans)),
+    time: left_s === null ? "" : inTime(countdown(left_s, trans)),
     share: left_s === null || !since || until <= since ? null : Math.min(1, left_s / (until - since)),
     sentence: `${title}${title.endsWith("?") ? "" : "."} ${detail}`.trim(),
     isUrgent: ["warned", "offered", "asked"].includes(state),
@@ -212,12 +212,13 @@ const SIGNED_OUT = [401, 403];
  * @param url answers JSON; an error of a proxy (5xx) is no answer.
  * @param events a stream of events, each of which is a reason to ask; none: it is asked alone.
  * @param eventName the events' name.
- * @param hear takes each answer.
+ * @param hear takes each answer; if it rejects, since the page could not have more of it, that is no answer.
+ * @param pauseMs between two questions, where no stream brings what is new.
  * @param tell takes the connection, `{ status, since }`, when it changes: `fine`, `silent`, `signed-out` or
  *     `no-cookies`.
  * @returns `{ ask, heard, stop }`: ask at once; tell of an answer's HTTP status that came some other way.
  */
-export function follow({ url, events, eventName = "message", hear = () => {}, tell = () => {}, headers = {} }) {
+export function follow({ url, events, eventName = "message", hear = () => {}, tell = () => {}, headers = {}, pauseMs: askMs = ASK_MS }) {
   let heardAt = new Date();
   let heardTick = performance.now();
   let status = "fine";
@@ -244,8 +245,8 @@ export function follow({ url, events, eventName = "message", hear = () => {}, te
     // Who is signed out is led to a page for it, which is no answer to this.
     const isLed = response?.redirected && !response.headers.get("Content-Type")?.includes("json");
     const answer = response?.ok && !isLed ? await response.json().catch(() => undefined) : undefined;
-    heard(isLed ? 401 : response?.ok && answer === undefined ? 0 : (response?.status ?? 0));
-    if (answer !== undefined && !isStopped) hear(answer);
+    const isHeard = answer === undefined || isStopped || (await Promise.resolve(hear(answer)).then(() => true, () => false));
+    heard(isLed ? 401 : !isHeard || (response?.ok && answer === undefined) ? 0 : (response?.status ?? 0));
   };
   const ask = async () => {
     isAgain = true;
@@ -275,7 +276,7 @@ export function follow({ url, events, eventName = "message", hear = () => {}, te
     return { ask: () => {}, heard: () => {}, stop: () => {} };
   }
   const timer = setInterval(() => {
-    const pauseMs = document.hidden ? HIDDEN_MS : isStreaming ? REST_MS : ASK_MS;
+    const pauseMs = document.hidden ? HIDDEN_MS : isStreaming ? REST_MS : askMs;
     if (performance.now() - askedAt >= pauseMs) ask();
     draw();
   }, 1000);
@@ -307,17 +308,17 @@ function setText(element, text) {
  * Draw the line in an element, and keep its times going.
  *
  * @param root an element of the page; its classes are line.css's.
- * @param acts by name, what a button does with its standing: an async function, whose `Error` is shown.
- * @param links by name, the address to which an act leads, `standing => href`.  An act with neither is not
- *     shown.  `choose` is offered to whoever has no standing.
+ * @param acts by name, what a button does with its standing and itself: an async function, whose `Error` is shown.
+ * @param links by name, the address to which an act leads, `standing => href`.  An act with neither, or
+ *     with an empty address, is not shown.  `choose` is offered to whoever has no standing.
  * @param show which standings are shown; all, if left out.
- * @param signIn the address of the sign-in page, to which `?next=` is added.
+ * @param signIn the address that leads through the sign-in to this page.
  * @param heading the element of a title, where the line is what the page is about.
  * @param nothing what the title says of whoever has no standing here; empty for the usual words.
  * @param onDraw takes the standings and the moment, after each drawing.
  * @returns `{ hear, tell, fail, now }`: `hear` and `tell` take what `follow` brings, `fail` shows a problem.
  */
-export function drawLine(root, { acts = {}, links = {}, show = () => true, signIn = "", heading = "strong", nothing = () => "", trans = plain, onDraw = () => {} } = {}) {
+export function drawLine(root, { acts = {}, links = {}, show = () => true, signIn = (here) => here, heading = "strong", nothing = () => "", trans = plain, onDraw = () => {} } = {}) {
   const time = serviceClock();
   const spoken = make("p", "unseen");
   const list = make("ul", "line-standings");
@@ -336,15 +337,17 @@ export function drawLine(root, { acts = {}, links = {}, show = () => true, signI
     setText(problem, text);
   };
   const button = (act, label, standing) => {
-    const element = make(links[act] ? "a" : "button", `line-act line-act-${act}`, label);
-    if (links[act]) element.href = links[act](standing);
+    const href = links[act]?.(standing);
+    const element = make(href ? "a" : "button", `line-act line-act-${act}`, label);
+    element.id = `line-${act}-${standing?.lease ?? standing?.ticket ?? ""}`;
+    if (href) element.href = href;
     else {
       element.type = "button";
       element.addEventListener("click", async () => {
         if (element.getAttribute("aria-disabled") === "true") return;
         element.setAttribute("aria-disabled", "true"); // `disabled` would drop the keyboard's focus
         fail("");
-        await Promise.resolve(acts[act](standing)).catch((error) => fail(error.message));
+        await Promise.resolve(acts[act](standing, element)).catch((error) => fail(error.message));
         element.removeAttribute("aria-disabled");
       });
     }
@@ -353,7 +356,7 @@ export function drawLine(root, { acts = {}, links = {}, show = () => true, signI
   const buttons = (standing) => {
     const names = standing ? standing.acts : ["choose"];
     const words = labels(standing, trans);
-    return names.filter((act) => acts[act] || links[act]).map((act) => button(act, words[act], standing));
+    return names.filter((act) => acts[act] || links[act]?.(standing)).map((act) => button(act, words[act], standing));
   };
   const item = (standing) => {
     const place = make("li", `line-standing line-${standing?.state ?? "none"}`);
@@ -383,7 +386,9 @@ export function drawLine(root, { acts = {}, links = {}, show = () => true, signI
     const standings = shown();
     if (shape() !== drawnShape) {
       drawnShape = shape();
+      const focus = list.contains(document.activeElement) ? document.activeElement.id : "";
       list.replaceChildren(...standings.map(item));
+      if (focus) document.getElementById(focus)?.focus({ preventScroll: true });
     }
     const said = standings.map((standing, number) => {
       const own = standing ? "" : nothing();
@@ -391,7 +396,7 @@ export function drawLine(root, { acts = {}, links = {}, show = () => true, signI
       fill(list.children[number], words);
       return words.sentence;
     });
-    setText(spoken, [line.paused && trans.__("Nobody gets a new slice now: %1", line.paused), ...said].filter(Boolean).join(" "));
+    setText(spoken, said.join(" "));
     onDraw(standings, time.now());
   };
   setInterval(draw, 1000);
@@ -403,12 +408,12 @@ export function drawLine(root, { acts = {}, links = {}, show = () => true, signI
     },
     tell: (connection) => {
       const { text, link } = connectionInWords(connection, trans);
-      const here = encodeURIComponent(location.pathname + location.search);
       notice.hidden = !text;
       if (notice.dataset.text === text) return;
       notice.dataset.text = text;
       notice.replaceChildren(text);
-      if (link && signIn) notice.append(" ", Object.assign(make("a", "", link), { href: `${signIn}?next=${here}` }), ".");
+      const here = location.pathname + location.search;
+      if (link) notice.append(" ", Object.assign(make("a", "", link), { href: signIn(here) }), ".");
     },
     now: time.now,
     fail,
