@@ -1,6 +1,6 @@
 """Tools and exact checks of the exercises."""
 
-from labkit.exercises import capstone, networks, packing, roofline, sharding, small_model
+from labkit.exercises import capstone, networks, packing, roofline, sharding, small_model, stages
 from labkit.exercises.bandwidth_checks import check_bandwidths
 from labkit.exercises.code_checks import Wires, run_ranks
 from labkit.exercises.formula_checks import (
@@ -27,6 +27,12 @@ from labkit.exercises.parallel_checks import (
     check_sync,
 )
 from labkit.exercises.scaling_checks import check_loss_scaler, check_scaled_step
-from labkit.exercises.schedule import bubble, check_order, check_schedule, order_of
+from labkit.exercises.schedule import (
+    bubble,
+    check_order,
+    check_schedule,
+    check_zero_bubble,
+    order_of,
+)
 from labkit.exercises.sharding_checks import check_zero1, check_zero2, check_zero3
 from labkit.exercises.timer_check import check_timer
