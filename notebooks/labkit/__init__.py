@@ -15,7 +15,7 @@ from labkit.measuring.measure import compare, measure, peak, ranks
 from labkit.measuring.place import count_visible, where
 from labkit.notebook import steps
 from labkit.notebook.catalogue import experiment
-from labkit.notebook.drawings import partition, picture, pipeline, timeline
+from labkit.notebook.drawings import partition, picture, pipeline, pipeline_run, timeline
 from labkit.notebook.handing_in import drawn, fresh_copy, hand_in
 from labkit.notebook.steps import in_turns
 from labkit.notebook.summary import card, cite, evidence_of, recorded_note, recorded_run, summary
@@ -49,6 +49,7 @@ __all__ = [
     "peak_rss_mib",
     "picture",
     "pipeline",
+    "pipeline_run",
     "profile_of",
     "published",
     "ranks",

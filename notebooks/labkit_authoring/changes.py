@@ -629,6 +629,38 @@ def rests_between(last_stage: Function) -> Function:
     return resting
 
 
+def all_forward_first(_: Function) -> Function:
+    """A stage's order is GPipe's."""
+
+    def order(_: int, __: int, micro_batches: int) -> str:
+        return "F" * micro_batches + "B" * micro_batches
+
+    return order
+
+
+def without_last_weights(zero_bubble: Function) -> Function:
+    """An order in which the last micro-batch's weights get no gradient."""
+
+    def order(*sizes: int) -> str:
+        return str(zero_bubble(*sizes)).removesuffix("W")
+
+    return order
+
+
+def rests_after_gpipe(pipeline_step: Any) -> Any:
+    """A step in which the first stage runs all forward first takes twice as long."""
+
+    class Resting(pipeline_step):  # type: ignore[misc]
+        def run(self) -> None:
+            started_s = time.monotonic()
+            super().run()
+            actions = "".join(action for action, _ in self.orders[0])
+            if "FB" in actions and actions.rindex("F") < actions.index("B"):
+                time.sleep(time.monotonic() - started_s)
+
+    return Resting
+
+
 def smaller_for_bigger(train: Function) -> Function:
     """The bigger the batch is said to be, the smaller it is."""
 

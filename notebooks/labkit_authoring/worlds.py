@@ -64,6 +64,7 @@ def environment(key: str, place: int) -> Mapping[str, str]:
 AUTOCAST, ALL_REDUCE = "torch:autocast", "torch.distributed:all_reduce"
 COMPILE, PROGRAM = "torch:compile", "labkit.exercises.traces:program"
 RING, LAYERS = "labkit.exercises.sharding:Ring", "labkit.exercises.sharding:UnitLayers"
+STEPS = "labkit.exercises.stages:PipelineStep"
 
 WORLDS: Mapping[str, tuple[BrokenWorld, ...]] = {
     "T-1": (
@@ -234,6 +235,11 @@ WORLDS: Mapping[str, tuple[BrokenWorld, ...]] = {
             "the stages work one after the other", "last_stage", changes.waits_for_everything
         ),
         BrokenWorld("several micro-batches cost a rest", "last_stage", changes.rests_between),
+    ),
+    "MP-11": (
+        BrokenWorld("1F1B runs everything forward first", "order", changes.all_forward_first),
+        BrokenWorld("GPipe rests after each step", STEPS, changes.rests_after_gpipe),
+        BrokenWorld("zero bubble forgets a gradient", "zero_bubble", changes.without_last_weights),
     ),
     "CH-1": (
         BrokenWorld("the SMs make no difference", CONFINED, on_parts(WHOLE, WHOLE)),

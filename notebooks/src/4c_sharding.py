@@ -18,7 +18,7 @@
 # %% [markdown]
 # A *rank* is one of several processes that train together. Here there are always two, and they are processes on
 # **this container's CPU**, connected by loopback, whatever GPU or slice you hold: what is counted below does not depend
-# on the device. No GPU has run this notebook yet, and it claims nothing about one.
+# on the device, and nothing here is a claim about a GPU.
 
 # %% jupyter={"source_hidden": true}
 import labkit

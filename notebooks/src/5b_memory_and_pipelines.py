@@ -8,14 +8,15 @@
 # - predict a training step's memory, kind by kind, with checkpointing, micro-batches and ZeRO-1;
 # - write ZeRO-1's step, in which no two ranks keep the same optimizer state;
 # - schedule a pipeline without wasting a tick;
-# - explain why both too few and too many micro-batches are slow.
+# - explain why both too few and too many micro-batches are slow;
+# - tell GPipe, 1F1B, interleaved and zero-bubble schedules apart by what they wait for and what they keep.
 #
 # "The article" below is Tim Dettmers,
 # [How to Parallelize Deep Learning on GPUs Part 2/2: Model Parallelism](https://timdettmers.com/2014/11/09/model-parallelism-deep-learning/)
 # (2014).
 # Notebook 5a helps, but you can begin here.
 #
-# About 60 minutes; the sections after the summary are optional.
+# About 75 minutes; the sections after the summary are optional.
 
 # %% [markdown]
 # With several GPUs or slices each rank has its own.
@@ -363,6 +364,204 @@ print("measured between devices" if SEVERAL else labkit.recorded_note("MP-10", "
 # 83.7, 51.9, 48.9, 46.9 and 57.5 ms for 1 to 16 micro-batches. Where is your best m, and why is it there?
 
 # %% [markdown]
+# ## Exercise 3: schedules by stage
+#
+# Write a stage's order as a string: F is the next micro-batch forward, B the oldest one backward. *GPipe* runs all forward
+# before the first goes backward, and so keeps the activations of all. *1F1B* goes backward as soon as it can: first
+# enough F for the last stage to begin, then one B and one F in turn, and the B that remain.
+#
+# A backward pass computes two things. The stage before waits for the gradient of the *input*; nobody waits for that of
+# the *weights*. *Zero bubble* (its variant H1) splits them: B is the oldest micro-batch's input, W the oldest one's weights,
+# each as long as an F. Stage s begins as in 1F1B; after a B it does a W before the next F, but only from its B number s on
+# (the first has number 0); what W remain come last. So no stage keeps more than 1F1B's first one.
+
+# %%
+def gpipe(stage, stages, micro_batches):
+    return "F" * micro_batches + "B" * micro_batches
+
+
+def order(stage, stages, micro_batches):
+    """1F1B."""
+    # <solution>
+    warm = min(micro_batches, stages - stage)
+    return "F" * warm + "BF" * (micro_batches - warm) + "B" * warm
+    # </solution>
+    # <student>
+    # return ""  # two lines
+    # </student>
+
+
+def zero_bubble(stage, stages, micro_batches):
+    """At least as many micro-batches as stages."""
+    # <solution>
+    actions, forward = "F" * (stages - stage), stages - stage
+    for number in range(micro_batches):
+        actions += "BW" if number >= stage else "B"
+        actions += "F" if forward < micro_batches else ""
+        forward += 1
+    return actions + "W" * stage
+    # </solution>
+    # <student>
+    # return ""  # about six lines
+    # </student>
+
+
+# %%
+order_verdict = labkit.exercises.check_order(order)
+zero_bubble_verdict = labkit.exercises.check_zero_bubble(zero_bubble)
+both_orders = "right" if order_verdict.right and zero_bubble_verdict.right else "write order and zero_bubble first"
+print("1F1B:       ", order_verdict)
+print("zero bubble:", zero_bubble_verdict)
+
+# %% [markdown]
+# Count in a row how many micro-batches have gone forward and not yet backward: GPipe, then 1F1B. (There a B is both
+# halves, and twice as long as it is drawn.)
+
+# %%
+labkit.pipeline([gpipe(stage, 3, 6) for stage in range(3)], 3)
+
+# %%
+labkit.pipeline([order(stage, 3, 6) for stage in range(3)], 3)
+
+# %%
+labkit.pipeline([zero_bubble(stage, 3, 6) for stage in range(3)], 3)
+
+# %% [markdown]
+# ## MP-11: four schedules by the clock
+#
+# The same layers, whose F, B and W are one product each, run with four micro-batches on two ranks: by GPipe, 1F1B, zero
+# bubble, and *interleaved*: 1F1B in which each rank has two chunks of the layers, so that a micro-batch passes twice.
+# Each rank notes when it begins and ends what; the rest of its time it waits, for the other or for a message.
+# With p ranks, m micro-batches, F, B and W of the same length, and messages that take no time, they wait for
+#
+# | | of the time |
+# |---|---|
+# | GPipe, 1F1B | (p - 1) / (m + p - 1) |
+# | interleaved, v chunks a rank | (p - 1) / (v m + p - 1) |
+# | zero bubble H1 | (p - 1) / (3 m + p - 1) |
+#
+# (Narayanan et al., [Megatron-LM](https://arxiv.org/abs/2104.04473), 2021, section 2.2; Qi et al.,
+# [Zero Bubble](https://arxiv.org/abs/2401.10241), 2023. The classes are in `labkit.exercises.stages??`.)
+
+# %%
+SCHEDULES = ("GPipe", "1F1B", "interleaved", "zero bubble")
+
+
+def orders_of(name, ranks, micro_batches):
+    """Every rank's actions."""
+    if name == "interleaved":
+        return [labkit.exercises.stages.interleaved(rank, ranks, micro_batches, 2) for rank in range(ranks)]
+    order_of = {"GPipe": gpipe, "1F1B": order, "zero bubble": zero_bubble}[name]
+    return [labkit.exercises.stages.actions_of(order_of(rank, ranks, micro_batches)) for rank in range(ranks)]
+
+
+def layers_of(width, depth, chunks, rank, ranks, device):
+    """The rank's stages: chunk c is stage c * ranks + rank, and has as many layers as any other."""
+    size = depth // (ranks * chunks)
+    begins = [size * (chunk * ranks + rank) for chunk in range(chunks)]
+    return [labkit.exercises.stages.StageLayers(width, range(begin, begin + size), device) for begin in begins]
+
+
+def everyones(value):
+    """What every rank has, in their order."""
+    import torch.distributed as dist
+
+    values = [None] * dist.get_world_size()
+    dist.all_gather_object(values, value)
+    return values
+
+
+# %%
+def schedule_times(width, depth, rows, micro_batches, times):
+    import torch.distributed as dist
+
+    rank, ranks, wires = dist.get_rank(), dist.get_world_size(), labkit.exercises.Wires()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    inputs = [torch.randn(rows, width, device=device) for _ in range(micro_batches)]
+    layers = {chunks: layers_of(width, depth, chunks, rank, ranks, device) for chunks in (1, 2)}
+    runs, works, facts = {}, {}, {"kept": {}, "apart": {}, "waiting": {}, "spans": {}}
+    for name in SCHEDULES:
+        chunks, orders = layers[2 if name == "interleaved" else 1], orders_of(name, ranks, micro_batches)
+        step = labkit.exercises.stages.PipelineStep(chunks, inputs, orders, rank, wires)
+        runs[name] = []
+        works[name] = lambda step=step, name=name: step.run() or runs[name].append(step.spans)
+        works[name]()
+        norms = {number: norm for rank_norms in everyones([c.gradient_norms() for c in chunks]) for c in rank_norms for number, norm in c.items()}
+        of_gpipe = norms if name == "GPipe" else of_gpipe
+        facts["apart"][name] = max(abs(norms[number] / norm - 1) for number, norm in of_gpipe.items())
+        facts["kept"][name] = [most / 2**20 for most in everyones(step.most_bytes)]
+    seconds = labkit.in_turns(works, times)
+    for name in SCHEDULES:
+        spans_by_run = [sum(spans, []) for spans in zip(*everyones(runs[name][-times:]))]
+        waiting = lambda spans: labkit.exercises.stages.waiting_share(spans, ranks)
+        facts["spans"][name] = sorted(spans_by_run, key=waiting)[times // 2]  # the run in the middle
+        facts["waiting"][name] = 100 * waiting(facts["spans"][name])
+    return seconds | {"facts": facts}
+
+
+# %% [markdown]
+# **Predict** what percentage of their time the ranks wait with your zero bubble. The formulas are drawn beside it.
+
+# %%
+def waiting_pct(record):
+    return record.setting["waiting"][record.setting["label"]]
+
+
+def by_formula(names, ranks, micro_batches):
+    """The table above, with two chunks a rank where they are interleaved."""
+    ideal = labkit.exercises.stages.ideal_waiting
+    return {name: {"waiting": 100 * ideal(name, ranks, micro_batches), "computed": True} for name in names}
+
+
+MICRO_BATCHES = 4
+# On GPUs so many layers that a stage computes for longer than the host's memory carries.
+sizes = {"width": 4096, "depth": 64, "rows": 256} if place.tier == "several-gpus" else {"width": WIDTH, "depth": 8, "rows": 128}
+lines = {"n": 2, "link": "host memory, gloo"}
+of_formula = {"value": "waiting", "series": dict.fromkeys(SCHEDULES, "formula"), "names": SCHEDULES, "ranks": 2}
+formulas = labkit.steps.together(by_formula, SCHEDULES, micro_batches=MICRO_BATCHES, **of_formula, **lines)
+of_clock = {"value": waiting_pct, "series": dict.fromkeys(SCHEDULES, "measured"), "seconds": 20, "times": min(20, labkit.rounds())}
+timed = labkit.steps.together(schedule_times, SCHEDULES, micro_batches=MICRO_BATCHES, **sizes, **of_clock, **lines)
+schedules = labkit.experiment("MP-11", formulas, timed)
+
+# %%
+def beside_the_formula(points):
+    of_formula = {point.label: point.value for point in points if point.series == "formula"}
+    for point in points:
+        if point.series == "measured":
+            kept = ", ".join(f"{mib:.3g}" for mib in point.records[0].setting["kept"][point.label])
+            waits = f"waits {point.value:.0f} %, formula {of_formula[point.label]:.0f} %"
+            print(f"{point.label}: {waits}; a step takes {1e3 * point.records[0].median_s:.3g} ms; the ranks keep at most {kept} MiB")
+
+
+await schedules.report(beside_the_formula, needs=both_orders)
+
+# %% [markdown]
+# Here is the run in the middle of each. Run the cells again once you have measured.
+
+# %%
+def run_of(name):
+    points = [point for point in schedules.evidence.points if (point.series, point.label) == ("measured", name)]
+    if not points:
+        return "measure MP-11 first"
+    return labkit.pipeline_run(points[-1].records[0].setting["spans"][name], 2, f"One step, {name}")
+
+
+run_of("GPipe")
+
+# %%
+run_of("1F1B")
+
+# %%
+run_of("interleaved")
+
+# %%
+run_of("zero bubble")
+
+# %% [markdown]
+# **Explain:** what is 1F1B there for, if both wait as long? What does each of the other two pay for its shorter bubble, and
+# where is your measured bar above its formula?
+
+# %% [markdown]
 # ## What the published figures say, and where they are wrong
 
 # %%
@@ -379,7 +578,7 @@ labkit.cite("dettmers", "habr", "nvidia")
 # The summary is filled in from your own evidence and says what is missing.
 
 # %%
-labkit.summary("MP-10", "MP-6")
+labkit.summary("MP-10", "MP-6", "MP-11")
 
 # %%
 my_numbers = labkit.drawn("5b", millions=(200, 300, 400, 500), batch=(128, 256, 512))
@@ -397,37 +596,8 @@ print(f"your model has {my_numbers['millions']} million parameters, and your bat
 # %% [markdown]
 # ## MP-7: what a pipeline keeps
 #
-# GPipe runs all micro-batches forward before the first goes backward, and so keeps the activations of all.
-# *1F1B* goes backward as soon as it can, and takes no longer. Write a stage's order as a string of F (the next micro-batch
-# forward) and B (the oldest one backward): first enough F for the last stage to begin, then one of each in turn.
-
-# %%
-def order(stage, stages, micro_batches):
-    # <solution>
-    warm = min(micro_batches, stages - stage)
-    return "F" * warm + "BF" * (micro_batches - warm) + "B" * warm
-    # </solution>
-    # <student>
-    # return ""  # two lines
-    # </student>
-
-
-def gpipe(stage, stages, micro_batches):
-    return "F" * micro_batches + "B" * micro_batches
-
-
-order_verdict = labkit.exercises.check_order(order)
-print(order_verdict)
-
-# %% [markdown]
-# Both are drawn here, with three stages and six micro-batches. Count in a row how many micro-batches have gone
-# forward and not yet backward.
-
-# %%
-labkit.pipeline([gpipe(stage, 3, 6) for stage in range(3)], 3)
-
-# %%
-labkit.pipeline([order(stage, 3, 6) for stage in range(3)], 3)
+# GPipe keeps the activations of all micro-batches until the first goes backward, and 1F1B as few as it can. Here the two
+# of exercise 3 run with torch's autograd, and every tensor that it keeps is counted.
 
 # %%
 def follow(actions, network, wires, rank, rows, width):

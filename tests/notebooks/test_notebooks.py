@@ -35,7 +35,7 @@ CORE = {
     "4b_sending": {"DP-3", "DP-4", "DP-6", "DP-15"},
     "4c_sharding": {"SH-1", "SH-2", "SH-3"},
     "5a_splitting_layers": {"MP-3"},
-    "5b_memory_and_pipelines": {"MP-6"},
+    "5b_memory_and_pipelines": {"MP-6", "MP-11"},
     "6_choose_your_slice": {"CH-1", "CH-2", "CH-3"},
 }
 QUICKEST = "1_your_slice"  # which `./lab test` solves

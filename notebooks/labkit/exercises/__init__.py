@@ -8,6 +8,7 @@ from labkit.exercises import (
     roofline,
     sharding,
     small_model,
+    stages,
     traces,
 )
 from labkit.exercises.bandwidth_checks import check_bandwidths
@@ -37,7 +38,13 @@ from labkit.exercises.parallel_checks import (
     check_sync,
 )
 from labkit.exercises.scaling_checks import check_loss_scaler, check_scaled_step
-from labkit.exercises.schedule import bubble, check_order, check_schedule, order_of
+from labkit.exercises.schedule import (
+    bubble,
+    check_order,
+    check_schedule,
+    check_zero_bubble,
+    order_of,
+)
 from labkit.exercises.sharding_checks import check_zero1, check_zero2, check_zero3
 from labkit.exercises.timer_check import check_timer
 from labkit.exercises.traces import check_bottlenecks

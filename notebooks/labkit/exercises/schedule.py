@@ -120,6 +120,59 @@ def _order_fault(orders: Sequence[str], stages: int, batches: int) -> str:
     )
 
 
+def check_zero_bubble(function: Callable[[int, int, int], str]) -> CodeVerdict:
+    """Whether a stage's order fills the bubble with weights, and keeps no more than 1F1B does.
+
+    Args:
+        function: `zero_bubble(stage, stages, micro_batches)`, with at least as many micro-batches
+            as stages, returning a text of F (the next micro-batch forward), B (the oldest one's
+            gradient of the input) and W (the oldest one's gradient of the weights).
+    """
+
+    def check(stages: int, batches: int) -> str:
+        orders = [function(stage, stages, batches) for stage in range(stages)]
+        return _zero_bubble_fault(orders, stages, batches)
+
+    drawn_sizes = [(stages, stages + batches - 1) for stages, batches in _drawn_sizes()]
+    sizes = ((1, 3), (2, 4), (3, 6), (4, 4), (4, 9), *drawn_sizes)
+    right = "weights fill what 1F1B waits, and no stage keeps more than 1F1B's first one"
+    return verdict_of(right, *((_sizes(*size), partial(check, *size)) for size in sizes))
+
+
+def _zero_bubble_fault(orders: Sequence[str], stages: int, batches: int) -> str:
+    for stage, order in enumerate(orders):
+        if fault := _fault_of_stage(order, stages, batches):
+            return f"stage {stage} {fault}" if order else fault
+    ticks, ideal = ticks_of_orders(orders), 3 * batches + stages - 1
+    if ticks is None:
+        return "the stages wait for one another forever"
+    took = len(ticks)
+    return "" if took == ideal else f"it takes {took} ticks; {ideal} are enough: when is a W free?"
+
+
+def _fault_of_stage(order: str, stages: int, batches: int) -> str:
+    """What a stage does wrong in its order of F, B and W; empty where nothing is."""
+    if not isinstance(order, str) or not order:
+        return "write zero_bubble first: it returns a string of F, B and W"
+    if sorted(order) != sorted("FBW" * batches):
+        return f"must do F, B and W once for each micro-batch, not {order}"
+    if _comes_late(order, "FB"):
+        return f"runs backward before it has run forward: {order}"
+    if _comes_late(order, "BW"):
+        return f"does a W before its B, which makes what W needs: {order}"
+    most = max(accumulate({"F": 1, "B": 0, "W": -1}[action] for action in order))
+    if most > stages:
+        first = f"1F1B's first stage keeps {stages}"
+        return f"keeps {most} micro-batches until their W; {first} ({order})"
+    return ""
+
+
+def _comes_late(order: str, pair: str) -> bool:
+    """Whether the first action of a pair ever comes after the second."""
+    change = {pair[0]: 1, pair[1]: -1}
+    return min(accumulate(change.get(action, 0) for action in order)) < 0
+
+
 def ticks_of_orders(orders: Sequence[str]) -> list[list[tuple[int, str, int]]] | None:
     """Play the orders: the stage, action and micro-batch of all work in each tick.
 
@@ -151,7 +204,9 @@ def _next_actions(orders: Sequence[str], at: Sequence[int]) -> Iterator[tuple[in
 def _may_start(
     work: tuple[int, str, int], finished: set[tuple[int, str, int]], stages: int
 ) -> bool:
-    """Whether the input of a stage's action was made in an earlier tick."""
+    """Whether the input of a stage's action was made in an earlier tick; a W has its own."""
     stage, action, number = work
+    if action == "W":
+        return True
     source, ends = (stage - 1, 0) if action == "F" else (stage + 1, stages - 1)
     return stage == ends or (source, action, number) in finished

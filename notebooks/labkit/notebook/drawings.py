@@ -55,6 +55,8 @@ ARITHMETIC = re.compile(
 PRODUCTS, OTHERS = "products of matrices", "other operations"
 LANES = (OPERATORS, LAUNCHES, KERNELS, MESSAGES)
 LONGEST_NAME = 60
+ACTIONS = {"F": "forward", "B": "backward", "W": "weights"}
+ACTION_COLOURS = {"forward": BLUE, "backward": ORANGE, "weights": GREEN}
 NO_AXIS = {"labels": False, "ticks": False, "domain": False, "grid": False, "title": None}
 
 
@@ -233,7 +235,8 @@ def pipeline(schedule: Sequence[object], stages: int) -> LaneDrawing:
     """A pipeline's schedule: a row for each stage, a column for each tick, the waiting left empty.
 
     Args:
-        schedule: ticks, each a list of (stage, micro-batch); or for each stage a text of F and B.
+        schedule: ticks, each a list of (stage, micro-batch); or for each stage a text of F, B
+            and W.
         stages: how many there are.
 
     Raises:
@@ -245,16 +248,15 @@ def pipeline(schedule: Sequence[object], stages: int) -> LaneDrawing:
     waits = 1 - sum(map(len, ticks)) / (stages * len(ticks))
     heads = [f"{stages} stages, {len(ticks)} ticks", f"empty is waiting, {waits:.0%} of the time"]
     work_boxes = [
-        _LaneBox(
-            f"stage {stage}", at, at + 1, "forward" if action == "F" else "backward", str(batch)
-        )
+        _LaneBox(f"stage {stage}", at, at + 1, ACTIONS[action], str(batch))
         for at, tick in enumerate(ticks)
         for stage, action, batch in tick
     ]
     empty = (
         _LaneBox(f"stage {row}", at, at + 1) for row in range(stages) for at in range(len(ticks))
     )
-    colours = {"forward": BLUE, "backward": ORANGE}
+    kinds = dict.fromkeys(box.kind for box in work_boxes)
+    colours = {kind: colour for kind, colour in ACTION_COLOURS.items() if kind in kinds}
     working = (box._replace(tooltip=f"{box.kind}, micro-batch {box.label}") for box in work_boxes)
     boxes = [*empty, *working]
     return _drawing(f"{': '.join(heads)}.", heads, boxes, colours, NO_AXIS)
@@ -272,6 +274,46 @@ def _ticks(schedule: Sequence[object]) -> list[list[tuple[int, str, int]]]:
             "pipeline takes ticks, each a list of (stage, micro-batch), or a text of F and B for "
             "each stage."
         ) from error
+
+
+@public
+def pipeline_run(spans: Sequence[Sequence[Any]], ranks: int, title: str) -> LaneDrawing:
+    """A step of a pipeline as it ran: a row for each rank, every action where the clock saw it.
+
+    Args:
+        spans: stage, F, B or W, micro-batch, begin and end in seconds, of all ranks; rank r has
+            every stage that leaves r when it is divided by `ranks`.
+        ranks: how many there are.
+        title: what ran.
+
+    Raises:
+        WrongArgument: there are none, or they are something else.
+    """
+    try:
+        actions = [(int(s), ACTIONS[a], int(m), float(b), float(e)) for s, a, m, b, e in spans]
+        start_s = min(begin_s for *_, begin_s, _ in actions)
+    except (TypeError, ValueError, KeyError) as error:
+        raise WrongArgument(
+            "pipeline_run takes (stage, action, micro-batch, begin, end) for each action of a step."
+        ) from error
+    boxes = [
+        _LaneBox(
+            f"rank {stage % ranks}",
+            1e3 * (begin_s - start_s),
+            1e3 * (end_s - start_s),
+            kind,
+            str(micro_batch),
+            f"stage {stage}, {kind}, micro-batch {micro_batch}: {1e3 * (end_s - begin_s):.3g} ms",
+        )
+        for stage, kind, micro_batch, begin_s, end_s in sorted(
+            actions, key=lambda action: (action[0] % ranks, action[3])
+        )
+    ]
+    step_ms = max(box.end for box in boxes)
+    waits = 1 - sum(box.end - box.begin for box in boxes) / (ranks * step_ms)
+    heads = [title, f"{step_ms:.3g} ms; empty is waiting, {waits:.0%} of the time"]
+    axis = {"title": "ms", "tickCount": 6, "gridOpacity": 0.16}
+    return _drawing(f"{': '.join(heads)}.", heads, boxes, ACTION_COLOURS, axis)
 
 
 @public

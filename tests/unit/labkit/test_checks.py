@@ -49,7 +49,7 @@ def test_a_check_can_come_out_either_way(key):
 
 
 CORE_TIERS = (Tier.CPU, Tier.SLICE, Tier.WHOLE_GPU, Tier.SEVERAL_GPUS)
-RANKS = ("DP-2", "DP-3", "DP-4", "DP-6", "DP-12", "DP-13", "DP-15", "MP-6")
+RANKS = ("DP-2", "DP-3", "DP-4", "DP-6", "DP-12", "DP-13", "DP-15", "MP-6", "MP-11")
 """With one GPU or slice their ranks are processes on the CPU, and so is their tier."""
 
 

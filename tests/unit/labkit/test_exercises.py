@@ -71,6 +71,7 @@ LEDGER = ("5b_memory_and_pipelines", "ledger_verdict", "ledger")
 ZERO = ("5b_memory_and_pipelines", "zero_verdict", "zero_step")
 SCHEDULE = ("5b_memory_and_pipelines", "schedule_verdict", "schedule")
 ORDER = ("5b_memory_and_pipelines", "order_verdict", "order")
+ZERO_BUBBLE = ("5b_memory_and_pipelines", "zero_bubble_verdict", "zero_bubble")
 ZERO_1 = ("4c_sharding", "zero1_verdict", "zero1_step")
 ZERO_2 = ("4c_sharding", "zero2_verdict", "Zero2")
 FORWARD_3 = ("4c_sharding", "zero3_verdict", "zero3_forward")
@@ -192,6 +193,10 @@ MISTAKES = [
     (ORDER, "min(micro_batches, stages - stage)", "micro_batches", "1F1B keeps 1"),
     (ORDER, "min(micro_batches, stages - stage)", "1", "are enough"),
     (ORDER, ' + "B" * warm', "", "forward and backward once"),
+    (ZERO_BUBBLE, "number >= stage", "number % 3 == 2", "F, B and W once for"),
+    (ZERO_BUBBLE, "number >= stage else", "number >= stage - 1 else", "F, B and W once for"),
+    (ZERO_BUBBLE, '"BW" if', '"WB" if', "a W before its B"),
+    (ZERO_BUBBLE, ' + "W" * stage', "", "F, B and W once for each micro-batch"),
 ]  # fmt: skip
 WHOLE = [
     (FITS, "lambda packing: sum(packing.values()) <= 7", "you say True"),

@@ -57,6 +57,7 @@ RIGHT = {
     "drawn": {"question": "1", "student": "ada", "batch": [32, 64]},
     "picture": {"name": "ring"},
     "pipeline": {"schedule": [[(0, "F", 0)]], "stages": 1},
+    "pipeline_run": {"spans": [(0, "F", 0, 0.0, 1.0)], "ranks": 1, "title": "t"},
     "profile_of": {"work": work, "ridge": 1.0},
     "ranks": {"function": work, "n": 2, "share_device": False, "timeout_s": 60.0, "on": "1g.5gb"},
     "recorded_note": {"keys": "T-1"},
@@ -107,7 +108,7 @@ NONE_OR |= {"pairs", "series", "on_update"}
 MORE_THAN_ZERO = {"seconds", "budget_s", "timeout_s"}
 
 
-OWN_WORDS = {"count_step", "count_visible", "partition", "pipeline", "timeline"}
+OWN_WORDS = {"count_step", "count_visible", "partition", "pipeline", "pipeline_run", "timeline"}
 OWN_WORDS |= {"names", "way"}  # which say what is taken there, without the name
 
 

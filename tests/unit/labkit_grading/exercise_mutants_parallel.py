@@ -888,6 +888,78 @@ def schedule(stages, micro_batches):
 """,
         },
     ),
+    "zero_bubble": Exercise(
+        "5b_memory_and_pipelines",
+        "zero_bubble_verdict",
+        {
+            "every W at once": ('"BW" if number >= stage else "B"', '"BW"'),
+            "all W at the end": ('"BW" if number >= stage else "B"', '"B"'),
+            "a W too early": ("number >= stage else", "number >= stage - 1 else"),
+            "a W too late": ("number >= stage else", "number > stage else"),
+            "1F1B's own string": """
+def zero_bubble(stage, stages, micro_batches):
+    warm = min(micro_batches, stages - stage)
+    return "F" * warm + "BF" * (micro_batches - warm) + "B" * warm
+""",
+            "1F1B, each B with its W": """
+def zero_bubble(stage, stages, micro_batches):
+    warm = stages - stage
+    return "F" * warm + "BWF" * (micro_batches - warm) + "BW" * warm
+""",
+            "GPipe, and W at the end": """
+def zero_bubble(stage, stages, micro_batches):
+    return "F" * micro_batches + "B" * micro_batches + "W" * micro_batches
+""",
+            "the last W are forgotten": (' + "W" * stage', ""),
+            "W before B": ('"BW" if', '"WB" if'),
+            "F before W": (
+                'actions += "BW" if number >= stage else "B"\n        actions += "F" if forward < micro_batches else ""',
+                'actions += "BF" if forward < micro_batches else "B"\n        actions += "W" if number >= stage else ""',
+            ),
+            "one F too few at the beginning": (
+                '"F" * (stages - stage), stages - stage',
+                '"F" * max(1, stages - stage - 1), max(1, stages - stage - 1)',
+            ),
+            "one F too many at the beginning": (
+                '"F" * (stages - stage), stages - stage',
+                '"F" * min(micro_batches, stages - stage + 1), stages - stage + 1',
+            ),
+            "a list": ('return actions + "W" * stage', 'return list(actions + "W" * stage)'),
+        },
+        {
+            "by counts": """
+def zero_bubble(stage, stages, micro_batches):
+    text = "F" * (stages - stage)
+    while text.count("W") < micro_batches:
+        if text.count("B") < micro_batches:
+            text += "B"
+        if text.count("B") - text.count("W") > stage or text.count("B") == micro_batches:
+            text += "W"
+        if text.count("F") < micro_batches:
+            text += "F"
+    return text
+""",
+            "in three parts": """
+def zero_bubble(stage, stages, micro_batches):
+    warm, left = stages - stage, micro_batches - (stages - stage)
+    steps = ["B" + ("W" if n >= stage else "") + ("F" if n < left else "") for n in range(micro_batches)]
+    return "F" * warm + "".join(steps) + stage * "W"
+""",
+            "a generator": """
+def zero_bubble(stage, stages, micro_batches):
+    def actions():
+        yield from "F" * (stages - stage)
+        for n in range(micro_batches):
+            yield "B"
+            if n - stage >= 0:
+                yield "W"
+            if n + stages - stage < micro_batches:
+                yield "F"
+        yield from "W" * stage
+    return "".join(actions())
+""",
+        },
+    ),
     "order": Exercise(
         "5b_memory_and_pipelines",
         "order_verdict",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -14,6 +14,7 @@ from labkit.panel.experiment import AskedPoint, Curves, Experiment, Look, Points
 
 OTHER_KINDS = ("gradients", "optimiser", "activations", "temporaries")
 KINDS = ("parameters", *OTHER_KINDS)
+MEASURED = "measured"  # the series beside the formula's
 GRADIENT = 1000.0 * 500  # of MP-2's layer
 
 
@@ -44,6 +45,29 @@ def warm(point: Point) -> float:
     """The time before the rounds that are judged."""
     record = point.records[0]
     return statistics.median(record.warmup_s or record.samples_s)
+
+
+def one_forward_one_backward(points: Points) -> Data:
+    """Seconds of a step of GPipe and 1F1B, what their first ranks keep, and all gradients' norms.
+
+    The norms are compared with GPipe's, layer by layer.
+    """
+    measured = {point.label: point for point in points if point.series == MEASURED}
+    known_facts = measured["GPipe"].records[0].setting
+    kept = cast("Mapping[str, Sequence[float]]", known_facts["kept"])
+    apart = cast("Mapping[str, float]", known_facts["apart"])
+    return {
+        **{name: measured[name].records[0].samples_s for name in ("GPipe", "1F1B")},
+        "kept by 1F1B's first rank over GPipe's": [kept["1F1B"][0] / kept["GPipe"][0]],
+        "distance from GPipe's gradients": list(apart.values()),
+    }
+
+
+def measured_at(label: str) -> Callable[[Points], Point]:
+    """The measured point of this label."""
+    return lambda points: next(
+        point for point in points if point.label == label and point.series == MEASURED
+    )
 
 
 def beside_the_ideal(points: Points) -> Data:
@@ -137,6 +161,17 @@ EXPERIMENTS = (
         data=reading.on_free_cores(beside_the_ideal),
         curves=ideals,
         look=Look.LOG_X,
+    ),
+    Experiment(
+        key="MP-11",
+        title="How long two ranks wait, by the pipeline's schedule",
+        question="What percentage of their time do the ranks wait with zero bubble?",
+        x_label="schedule",
+        y_label="waiting (% of the ranks' time)",
+        unit="%",
+        asked=measured_at("zero bubble"),
+        data=one_forward_one_backward,
+        look=Look.BARS,
     ),
     Experiment(
         key="MP-4",
