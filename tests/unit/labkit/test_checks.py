@@ -16,7 +16,7 @@ from labkit_authoring.worlds import WORLDS
 JITTER = [1 + 0.002 * ((7 * i) % 11 - 5) for i in range(80)]
 
 
-TIMES = (0.5, 1.0, 2.0, 50.0)
+TIMES = (0.5, 1.0, 2.0, 200.0)
 
 
 def outcomes(relation):
