@@ -834,11 +834,10 @@ def plain_reads(program: Function) -> Function:
 def computes_less(program: Function) -> Function:
     """One of the programs has a quarter of the samples."""
 
-    def of_letter(letter: str, *, batch: int, **shape: Any) -> Function:
-        if letter != "A":
-            return program(letter, batch=batch, **shape)  # type: ignore[no-any-return]
-        work = program(letter, batch=batch // 4, **shape)
-        return lambda: work().repeat(4, 1) * 2
+    def of_letter(letter: str, *, batch: int, word_count: int, **shape: Any) -> Function:
+        part = 4 if letter == "A" else 1
+        work = program(letter, batch=batch // part, word_count=word_count // part, **shape)
+        return lambda: work().repeat(part, 1)
 
     return of_letter
 
