@@ -29,10 +29,11 @@ from labkit.panel.theme import (
 )
 from labkit.shown import SUPERSCRIPT, number
 
-OWN = ("#0b84c4", "#009e73", "#b0629c", "#8a8a00")  # at least 3:1 on white and on #111
+OWN = ("#0b84c4", "#009e73", "#b0629c", "#8a8a00", "#7d6be0", "#a8652e")
+# each at least 3:1 on white and on #111
 PUBLISHED, BESIDE, LINE = "#d55e00", "#b0629c", "#808080"
 CROSS = "M-1,-1L1,1M1,-1L-1,1"
-SHAPES = ("circle", "square", "triangle-up", "diamond")
+SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "triangle-right")
 DASHES = {SeriesKind.PUBLISHED: [7, 5], SeriesKind.COMPUTED: [3, 3], SeriesKind.BESIDE: [9, 3]}
 CURVE_DASHES: tuple[list[int], ...] = ([], [8, 3], [2, 3], [8, 3, 2, 3])
 MOST_DOTS = 80
