@@ -7,13 +7,13 @@
 #
 # - write what PyTorch's DistributedDataParallel does: one message, or buckets that are sent early;
 # - read from a timeline which messages are hidden behind the backward pass, and which cannot be;
-# - say in the terms of nccl-tests how well a collective uses a link;
 # - divide what a second rank costs into bytes, start-up and waiting;
 # - test a simple model of scaling against CERN's published rows.
 #
 # You need the all-reduce of notebook 4a, and its α and β. Every source is named beside its figures.
 #
-# About 75 minutes; the sections after the summary are optional.
+# About 70 minutes; the sections after the summary are optional: the first says in the terms of nccl-tests how well
+# a collective uses a link.
 
 # %% [markdown]
 # A *rank* is one of several processes that train together.
@@ -336,146 +336,6 @@ one_step_of("buckets")
 # Which bucket can never be hidden, and why does DDP fill its buckets in the reverse order of the parameters?
 
 # %% [markdown]
-# ## Exercise 2: bandwidths, in the terms of nccl-tests
-#
-# Which link do you have, and is it used well? [nccl-tests](https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md)
-# answers with two numbers for each collective, in GB/s (10⁹ bytes). S is the size of the *whole* array: what a rank gives
-# to an all-reduce, a broadcast or a reduce-scatter, but what it *gets* from an all-gather, to which it gives one part.
-#
-# - The *algorithm bandwidth*, algbw = S/t, tells how long your message takes.
-# - The *bus bandwidth*, busbw, is algbw times what a rank must send at least, over S. It is compared with the link's own
-#   figure, whatever the collective and the number of ranks.
-#
-# What must a rank send? Of an all-gather, its part to each of the others; of a reduce-scatter, everybody else's parts;
-# an all-reduce is the one after the other; in a broadcast all of S must leave the one rank that has it.
-
-# %%
-def bandwidths(collective, input_bytes, ranks, seconds):
-    """algbw and busbw of an "all-reduce", "all-gather", "reduce-scatter" or "broadcast", in GB/s."""
-    # <solution>
-    size = input_bytes * ranks if collective == "all-gather" else input_bytes
-    share = (ranks - 1) / ranks
-    sent = {"all-reduce": 2 * share, "all-gather": share, "reduce-scatter": share, "broadcast": 1}[collective]
-    return size / seconds / 1e9, sent * size / seconds / 1e9
-    # </solution>
-    # <student>
-    # return None  # about four lines
-    # </student>
-
-
-# %%
-bandwidths_verdict = labkit.exercises.check_bandwidths(bandwidths)
-print(bandwidths_verdict)
-
-# %% [markdown]
-# ## DP-15: size against bus bandwidth
-#
-# Four collectives, from 4 kB to the longest message, in turns. Where several GPUs are linked, the all-reduce runs on three
-# ways: as NCCL likes it (over NVLink, if there is any); with `NCCL_P2P_DISABLE=1`, which keeps GPUs from reaching one
-# another's memory, so that everything goes through the host's, over PCIe; and by gloo, between tensors in host memory.
-
-# %%
-def arrays(megabytes, device):
-    """The whole array and a rank's part of it, full of the rank's number plus one."""
-    import torch
-    import torch.distributed as dist
-
-    rank, world = dist.get_rank(), dist.get_world_size()
-    part = torch.full((int(megabytes * 250_000) // world,), rank + 1.0, device=device)
-    return part.repeat(world), part
-
-
-def call_of(collective, whole, part, group):
-    """What runs the collective, and the mean of the numbers that it must leave."""
-    import torch.distributed as dist
-
-    world = dist.get_world_size()
-    total = world * (world + 1) / 2
-    calls = {
-        "all-reduce": (lambda: dist.all_reduce(whole, group=group), whole, total),
-        "all-gather": (lambda: dist.all_gather_into_tensor(whole, part, group=group), whole, total / world),
-        "reduce-scatter": (lambda: dist.reduce_scatter_tensor(part, whole, group=group), part, total),
-        "broadcast": (lambda: dist.broadcast(whole, 0, group=group), whole, 1.0),
-    }
-    return calls[collective]
-
-
-def collective_times(collectives, sizes, times, way):
-    import os
-
-    import torch.distributed as dist
-
-    if way == "through the host":
-        os.environ["NCCL_P2P_DISABLE"] = "1"  # before NCCL connects anything
-    group = dist.new_group(backend="gloo") if way == "gloo" else dist.group.WORLD
-    device, works, facts = "cuda" if dist.get_backend(group) == "nccl" else "cpu", {}, {"right": True}
-    for collective in collectives:
-        for size in sizes:
-            whole, part = arrays(size, device)
-            call, result, mean = call_of(collective, whole, part, group)
-            call()
-            facts["right"] &= abs(result.double().mean().item() / mean - 1) < 1e-6
-            facts["longest"] = whole.nbytes / 1e6  # by its own count
-            works[label_of(collective, size, way)] = call
-    return labkit.in_turns(works, times) | {"facts": facts}
-
-
-# %%
-def label_of(collective, size, way):
-    return f"{collective}{f' {way}' if way else ''}, {size:g} MB"
-
-
-def bus_gb_per_s(record):
-    """The bus bandwidth, by your function, of a record whose label says what it is of."""
-    name, _, size = record.setting["label"].partition(", ")
-    input_bytes, collective = 1e6 * float(size.removesuffix(" MB")), name.partition(" ")[0]
-    if collective == "all-gather":
-        input_bytes /= record.ranks
-    both = bandwidths(collective, input_bytes, record.ranks, record.median_s)
-    if both is None:
-        raise labkit.errors.NotMeasured("write bandwidths first")
-    return both[1]
-
-
-# %% [markdown]
-# **Predict** at how many GB/s the longest all-reduce's bus bandwidth ends.
-
-# %%
-COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "broadcast")
-SIZES = (0.004, 0.064, 1, 16, 256) if SEVERAL else (0.004, 0.064, 1, 16)
-
-
-def on_the_way(collectives, way=""):
-    spots = {label_of(name, size, way): size for name in collectives for size in SIZES}
-    lines = {label: label.rpartition(",")[0] for label in spots}
-    link = {"through the host": "NCCL, through host memory", "gloo": "gloo, host memory"}.get(way)
-    options = {"n": DEVICES, "seconds": 10, "series": lines, "link": link, "value": bus_gb_per_s}
-    measured = {"collectives": collectives, "sizes": SIZES, "times": min(20, labkit.rounds()), "way": way}
-    return labkit.steps.together(collective_times, spots, **options, **measured)
-
-
-several_ways = [on_the_way(("all-reduce",), way) for way in ("through the host", "gloo")] if place.tier == "several-gpus" else []
-bus = labkit.experiment("DP-15", on_the_way(COLLECTIVES), several_ways)
-
-# %%
-def print_bandwidths(points):
-    for point in points:
-        if point.x == max(SIZES):
-            megabytes_to_send = 1e3 * point.value * point.records[0].median_s
-            print(f"{point.label}: bus bandwidth {point.value:.3g} GB/s; {megabytes_to_send:.3g} MB must leave a rank")
-    reduced = [point for point in points if point.series == "all-reduce"]
-    half = next(point for point in reduced if point.value >= reduced[-1].value / 2)
-    print(f"an all-reduce has half of its last bandwidth from {half.x:g} MB on")
-
-
-await bus.report(print_bandwidths, needs=bandwidths_verdict)
-print("measured between GPUs" if place.tier == "several-gpus" else labkit.recorded_note("DP-15"))
-
-# %% [markdown]
-# **Explain** the left and the right end of the curves by α and β (notebook 4a). Where two collectives end apart, what
-# does one of them send that it need not?
-
-# %% [markdown]
 # ## DP-3: more ranks, the same batch
 #
 # *Strong scaling*: the batch stays the same, and the ranks share it. T = a + b/n, where b is the work that is
@@ -628,7 +488,7 @@ labkit.cite("dettmers", "cern6", "habr", "nvidia")
 # The summary is filled in from your own evidence and says what is missing.
 
 # %%
-labkit.summary("DP-6", "DP-15", "DP-3", "DP-4")
+labkit.summary("DP-6", "DP-3", "DP-4")
 
 # %%
 my_numbers = labkit.drawn("4b", millions=(10, 25, 60, 120), batch=(32, 64, 128))
@@ -642,6 +502,146 @@ print(f"your model has {my_numbers['millions']} million parameters, and your bat
 # # Optional sections
 #
 # There are no exercises that later notebooks need here; run what interests you.
+
+# %% [markdown]
+# ## Exercise 2: bandwidths, in the terms of nccl-tests
+#
+# Which link do you have, and is it used well? [nccl-tests](https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md)
+# answers with two numbers for each collective, in GB/s (10⁹ bytes). S is the size of the *whole* array: what a rank gives
+# to an all-reduce, a broadcast or a reduce-scatter, but what it *gets* from an all-gather, to which it gives one part.
+#
+# - The *algorithm bandwidth*, algbw = S/t, tells how long your message takes.
+# - The *bus bandwidth*, busbw, is algbw times what a rank must send at least, over S. It is compared with the link's own
+#   figure, whatever the collective and the number of ranks.
+#
+# What must a rank send? Of an all-gather, its part to each of the others; of a reduce-scatter, everybody else's parts;
+# an all-reduce is the one after the other; in a broadcast all of S must leave the one rank that has it.
+
+# %%
+def bandwidths(collective, input_bytes, ranks, seconds):
+    """algbw and busbw of an "all-reduce", "all-gather", "reduce-scatter" or "broadcast", in GB/s."""
+    # <solution>
+    size = input_bytes * ranks if collective == "all-gather" else input_bytes
+    share = (ranks - 1) / ranks
+    sent = {"all-reduce": 2 * share, "all-gather": share, "reduce-scatter": share, "broadcast": 1}[collective]
+    return size / seconds / 1e9, sent * size / seconds / 1e9
+    # </solution>
+    # <student>
+    # return None  # about four lines
+    # </student>
+
+
+# %%
+bandwidths_verdict = labkit.exercises.check_bandwidths(bandwidths)
+print(bandwidths_verdict)
+
+# %% [markdown]
+# ## DP-15: size against bus bandwidth
+#
+# Four collectives, from 4 kB to the longest message, in turns. Where several GPUs are linked, the all-reduce runs on three
+# ways: as NCCL likes it (over NVLink, if there is any); with `NCCL_P2P_DISABLE=1`, which keeps GPUs from reaching one
+# another's memory, so that everything goes through the host's, over PCIe; and by gloo, between tensors in host memory.
+
+# %%
+def arrays(megabytes, device):
+    """The whole array and a rank's part of it, full of the rank's number plus one."""
+    import torch
+    import torch.distributed as dist
+
+    rank, world = dist.get_rank(), dist.get_world_size()
+    part = torch.full((int(megabytes * 250_000) // world,), rank + 1.0, device=device)
+    return part.repeat(world), part
+
+
+def call_of(collective, whole, part, group):
+    """What runs the collective, and the mean of the numbers that it must leave."""
+    import torch.distributed as dist
+
+    world = dist.get_world_size()
+    total = world * (world + 1) / 2
+    calls = {
+        "all-reduce": (lambda: dist.all_reduce(whole, group=group), whole, total),
+        "all-gather": (lambda: dist.all_gather_into_tensor(whole, part, group=group), whole, total / world),
+        "reduce-scatter": (lambda: dist.reduce_scatter_tensor(part, whole, group=group), part, total),
+        "broadcast": (lambda: dist.broadcast(whole, 0, group=group), whole, 1.0),
+    }
+    return calls[collective]
+
+
+def collective_times(collectives, sizes, times, way):
+    import os
+
+    import torch.distributed as dist
+
+    if way == "through the host":
+        os.environ["NCCL_P2P_DISABLE"] = "1"  # before NCCL connects anything
+    group = dist.new_group(backend="gloo") if way == "gloo" else dist.group.WORLD
+    device, works, facts = "cuda" if dist.get_backend(group) == "nccl" else "cpu", {}, {"right": True}
+    for collective in collectives:
+        for size in sizes:
+            whole, part = arrays(size, device)
+            call, result, mean = call_of(collective, whole, part, group)
+            call()
+            facts["right"] &= abs(result.double().mean().item() / mean - 1) < 1e-6
+            facts["longest"] = whole.nbytes / 1e6  # by its own count
+            works[label_of(collective, size, way)] = call
+    return labkit.in_turns(works, times) | {"facts": facts}
+
+
+# %%
+def label_of(collective, size, way):
+    return f"{collective}{f' {way}' if way else ''}, {size:g} MB"
+
+
+def bus_gb_per_s(record):
+    """The bus bandwidth, by your function, of a record whose label says what it is of."""
+    name, _, size = record.setting["label"].partition(", ")
+    input_bytes, collective = 1e6 * float(size.removesuffix(" MB")), name.partition(" ")[0]
+    if collective == "all-gather":
+        input_bytes /= record.ranks
+    both = bandwidths(collective, input_bytes, record.ranks, record.median_s)
+    if both is None:
+        raise labkit.errors.NotMeasured("write bandwidths first")
+    return both[1]
+
+
+# %% [markdown]
+# **Predict** at how many GB/s the longest all-reduce's bus bandwidth ends.
+
+# %%
+COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "broadcast")
+SIZES = (0.004, 0.064, 1, 16, 256) if SEVERAL else (0.004, 0.064, 1, 16)
+
+
+def on_the_way(collectives, way=""):
+    spots = {label_of(name, size, way): size for name in collectives for size in SIZES}
+    lines = {label: label.rpartition(",")[0] for label in spots}
+    link = {"through the host": "NCCL, through host memory", "gloo": "gloo, host memory"}.get(way)
+    options = {"n": DEVICES, "seconds": 10, "series": lines, "link": link, "value": bus_gb_per_s}
+    measured = {"collectives": collectives, "sizes": SIZES, "times": min(20, labkit.rounds()), "way": way}
+    return labkit.steps.together(collective_times, spots, **options, **measured)
+
+
+several_ways = [on_the_way(("all-reduce",), way) for way in ("through the host", "gloo")] if place.tier == "several-gpus" else []
+bus = labkit.experiment("DP-15", on_the_way(COLLECTIVES), several_ways)
+
+# %%
+def print_bandwidths(points):
+    for point in points:
+        if point.x == max(SIZES):
+            megabytes_to_send = 1e3 * point.value * point.records[0].median_s
+            print(f"{point.label}: bus bandwidth {point.value:.3g} GB/s; {megabytes_to_send:.3g} MB must leave a rank")
+    reduced = [point for point in points if point.series == "all-reduce"]
+    half = next(point for point in reduced if point.value >= reduced[-1].value / 2)
+    print(f"an all-reduce has half of its last bandwidth from {half.x:g} MB on")
+
+
+await bus.report(print_bandwidths, needs=bandwidths_verdict)
+print("measured between GPUs" if place.tier == "several-gpus" else labkit.recorded_note("DP-15"))
+
+# %% [markdown]
+# **Explain** the left and the right end of the curves by α and β (notebook 4a). Where two collectives end apart, what
+# does one of them send that it need not?
 
 # %% [markdown]
 # ## DP-3-cern: which of CERN's rows does T = a + b/n fit?

@@ -8,15 +8,15 @@
 # - predict a training step's memory, kind by kind, with checkpointing, micro-batches and ZeRO-1;
 # - write ZeRO-1's step, in which no two ranks keep the same optimizer state;
 # - schedule a pipeline without wasting a tick;
-# - explain why both too few and too many micro-batches are slow;
-# - tell GPipe, 1F1B, interleaved and zero-bubble schedules apart by what they wait for and what they keep.
+# - explain why both too few and too many micro-batches are slow.
 #
 # "The article" below is Tim Dettmers,
 # [How to Parallelize Deep Learning on GPUs Part 2/2: Model Parallelism](https://timdettmers.com/2014/11/09/model-parallelism-deep-learning/)
 # (2014).
 # Notebook 5a helps, but you can begin here.
 #
-# About 75 minutes; the sections after the summary are optional.
+# About 60 minutes; the sections after the summary are optional: the first tells GPipe, 1F1B, interleaved and
+# zero-bubble schedules apart, by what they wait for and what they keep.
 
 # %% [markdown]
 # With several GPUs or slices each rank has its own.
@@ -364,6 +364,38 @@ print("measured between devices" if SEVERAL else labkit.recorded_note("MP-10", "
 # 83.7, 51.9, 48.9, 46.9 and 57.5 ms for 1 to 16 micro-batches. Where is your best m, and why is it there?
 
 # %% [markdown]
+# ## What the published figures say, and where they are wrong
+
+# %%
+print(labkit.published.corrections("E13", "E14"))
+labkit.cite("dettmers", "habr", "nvidia")
+
+# %% [markdown]
+# "There are no tricks you can use to hide the communication" of model parallelism, the article also says.
+# Is a pipeline with micro-batches such a trick? And see MP-4 in notebook 5a.
+
+# %% [markdown]
+# ## Your summary
+#
+# The summary is filled in from your own evidence and says what is missing.
+
+# %%
+labkit.summary("MP-10", "MP-6")
+
+# %%
+my_numbers = labkit.drawn("5b", millions=(200, 300, 400, 500), batch=(128, 256, 512))
+print(f"your model has {my_numbers['millions']} million parameters, and your batch is {my_numbers['batch']}")
+
+# %% [markdown]
+# **Decide** for the model above, whose numbers are your own, in fp32 with Adam: you may have up to three 2g.10gb slices.
+# Split the matrices, the layers or the batch? Name the figures that decide.
+
+# %% [markdown]
+# # Optional sections
+#
+# There are no exercises that later notebooks need here; run what interests you.
+
+# %% [markdown]
 # ## Exercise 3: schedules by stage
 #
 # Write a stage's order as a string: F is the next micro-batch forward, B the oldest one backward. *GPipe* runs all forward
@@ -515,12 +547,12 @@ def by_formula(names, ranks, micro_batches):
 
 MICRO_BATCHES = 4
 # On GPUs so many layers that a stage computes for longer than the host's memory carries.
-sizes = {"width": 4096, "depth": 64, "rows": 256} if place.tier == "several-gpus" else {"width": WIDTH, "depth": 8, "rows": 128}
+stage_sizes = {"width": 4096, "depth": 64, "rows": 256} if place.tier == "several-gpus" else {"width": WIDTH, "depth": 8, "rows": 128}
 lines = {"n": 2, "link": "host memory, gloo"}
 of_formula = {"value": "waiting", "series": dict.fromkeys(SCHEDULES, "formula"), "names": SCHEDULES, "ranks": 2}
 formulas = labkit.steps.together(by_formula, SCHEDULES, micro_batches=MICRO_BATCHES, **of_formula, **lines)
 of_clock = {"value": waiting_pct, "series": dict.fromkeys(SCHEDULES, "measured"), "seconds": 20, "times": min(20, labkit.rounds())}
-timed = labkit.steps.together(schedule_times, SCHEDULES, micro_batches=MICRO_BATCHES, **sizes, **of_clock, **lines)
+timed = labkit.steps.together(schedule_times, SCHEDULES, micro_batches=MICRO_BATCHES, **stage_sizes, **of_clock, **lines)
 schedules = labkit.experiment("MP-11", formulas, timed)
 
 # %%
@@ -560,38 +592,6 @@ run_of("zero bubble")
 # %% [markdown]
 # **Explain:** what is 1F1B there for, if both wait as long? What does each of the other two pay for its shorter bubble, and
 # where is your measured bar above its formula?
-
-# %% [markdown]
-# ## What the published figures say, and where they are wrong
-
-# %%
-print(labkit.published.corrections("E13", "E14"))
-labkit.cite("dettmers", "habr", "nvidia")
-
-# %% [markdown]
-# "There are no tricks you can use to hide the communication" of model parallelism, the article also says.
-# Is a pipeline with micro-batches such a trick? And see MP-4 in notebook 5a.
-
-# %% [markdown]
-# ## Your summary
-#
-# The summary is filled in from your own evidence and says what is missing.
-
-# %%
-labkit.summary("MP-10", "MP-6", "MP-11")
-
-# %%
-my_numbers = labkit.drawn("5b", millions=(200, 300, 400, 500), batch=(128, 256, 512))
-print(f"your model has {my_numbers['millions']} million parameters, and your batch is {my_numbers['batch']}")
-
-# %% [markdown]
-# **Decide** for the model above, whose numbers are your own, in fp32 with Adam: you may have up to three 2g.10gb slices.
-# Split the matrices, the layers or the batch? Name the figures that decide.
-
-# %% [markdown]
-# # Optional sections
-#
-# There are no exercises that later notebooks need here; run what interests you.
 
 # %% [markdown]
 # ## MP-7: what a pipeline keeps

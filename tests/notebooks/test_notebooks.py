@@ -32,10 +32,10 @@ CORE = {
     "3_mixed_precision": {"MX-2", "MX-5", "MX-9", "MX-12"},
     "3b_kernels": {"KN-1", "KN-2", "KN-3"},
     "4a_averaging": {"DP-2", "DP-12", "DP-13"},
-    "4b_sending": {"DP-3", "DP-4", "DP-6", "DP-15"},
+    "4b_sending": {"DP-3", "DP-4", "DP-6"},
     "4c_sharding": {"SH-1", "SH-2", "SH-3"},
     "5a_splitting_layers": {"MP-3"},
-    "5b_memory_and_pipelines": {"MP-6", "MP-11"},
+    "5b_memory_and_pipelines": {"MP-6"},
     "6_choose_your_slice": {"CH-1", "CH-2", "CH-3"},
 }
 QUICKEST = "1_your_slice"  # which `./lab test` solves

@@ -15,8 +15,8 @@ from labkit.exercises.code_checks import CodeVerdict, is_same, random_tensors, v
 
 Softmax = Callable[[Any, int], Any]
 CASES = (
-    ("with one block", 3, 8, 8, 1.0, ""),
     ("with three blocks", 2, 24, 8, 1.0, ""),
+    ("with one block", 3, 8, 8, 1.0, ""),
     ("with a narrow last block", 3, 19, 8, 1.0, ""),
     ("with the largest number in the last block", 2, 32, 8, 3.0, "rising"),
     ("with the largest number in the first block", 2, 32, 8, 3.0, "falling"),
@@ -135,7 +135,8 @@ def _fault_of_result(blocks: _Blocks, matrix: Any, width: int) -> str:
     sums = ", ".join(f"{row:.4g}" for row in result.sum(dim=1)[:3].tolist())
     return (
         f"the rows sum to {sums}, or their parts are wrong: when a larger number comes, what was "
-        "summed before must be multiplied by exp(old largest - new largest)"
+        "summed before must be multiplied by exp(old largest - new largest), and what is written "
+        "subtracts the last one"
     )
 
 

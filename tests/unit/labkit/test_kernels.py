@@ -65,8 +65,8 @@ def test_bottlenecks_are_named_one_by_one():
     right = dict(traces.BOTTLENECKS)
     assert traces.check_bottlenecks(right).right
     swapped = right | {"B": right["C"], "C": right["B"]}
-    assert traces.check_bottlenecks(swapped).why.startswith("look at B again: with input")
-    assert "first" in traces.check_bottlenecks(right | {"A": "?"}).why
+    assert traces.check_bottlenecks(swapped).reason.startswith("look at B again: with input")
+    assert "first" in traces.check_bottlenecks(right | {"A": "?"}).reason
     for answers in (right | {"A": "slow"}, {"A": "input"}):
         with pytest.raises(WrongArgument, match="input, launches, synchronisation"):
             traces.check_bottlenecks(answers)

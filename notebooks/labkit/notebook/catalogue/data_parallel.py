@@ -225,7 +225,7 @@ EXPERIMENTS = (
         unit="GB/s",
         asked=longest_all_reduce,
         data=by_bytes_on_the_bus,
-        look=Look.LOG_X | Look.LOG_Y,
+        look=Look.LOG_X | Look.LOG_Y | Look.OPTIONAL,
     ),
     Experiment(
         key="DP-7",

@@ -171,7 +171,7 @@ EXPERIMENTS = (
         unit="%",
         asked=measured_at("zero bubble"),
         data=one_forward_one_backward,
-        look=Look.BARS,
+        look=Look.BARS | Look.OPTIONAL,
     ),
     Experiment(
         key="MP-4",
