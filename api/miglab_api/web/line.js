@@ -23,13 +23,13 @@ export function expected({ low_s, high_s, is_late, is_longest }, trans = plain) 
   const inHours = high_s > 90 * MINUTE_S;
   const unit_s = inHours ? HOUR_S : MINUTE_S;
   const step = inHours ? 0.5 : high_s > 10 * MINUTE_S ? 5 : 1;
-  const least = Math.floor(low_s / unit_s / step) * step;
-  const most = Math.ceil(high_s / unit_s / step) * step;
+  const lowest = Math.floor(low_s / unit_s / step) * step;
+  const highest = Math.ceil(high_s / unit_s / step) * step;
   if (high_s < MINUTE_S) return trans.__("less than a minute");
-  const range = least === 0 || least === most ? `${most}` : `${least}–${most}`;
+  const range = lowest === 0 || lowest === highest ? `${highest}` : `${lowest}–${highest}`;
   const length = inHours ? trans.__("%1 h", range) : trans.__("%1 min", range);
   if (is_longest) return trans.__("at most %1, likely sooner", length);
-  const phrase = least === 0 ? trans.__("at most %1", length) : trans.__("about %1", length);
+  const phrase = lowest === 0 ? trans.__("at most %1", length) : trans.__("about %1", length);
   return is_late ? trans.__("%1, longer than first estimated", phrase) : phrase;
 }
 
@@ -41,7 +41,7 @@ export function ordinal(number) {
 
 const clock = (at) => new Date(at * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
 
-function waiting({ shape, position, message, waiting: all, estimate }, trans) {
+function waiting({ shape, position, message, waiting: all, estimate }, _, trans) {
   if (!position) {
     return message
       ? { title: trans.__("In line for %1", shape), detail: message }
@@ -68,7 +68,7 @@ const WORDS = {
   asked: ({ shape }, _, trans) => ({
     title: trans.__("Are you still waiting for %1?", shape),
     detail: trans.__("Without an answer you step aside: you keep your position, and are offered nothing until you return."),
-    inTime: (left) => trans.__("%1 left to answer", left),
+    inTime: (time) => trans.__("%1 left to answer", time),
   }),
   aside: ({ message, shape }, _, trans) => ({
     title: trans.__("You have stepped aside"),
@@ -77,7 +77,7 @@ const WORDS = {
   offered: ({ shape, message }, _, trans) => ({
     title: trans.__("%1 is ready for you", shape),
     detail: message || trans.__("It goes to the next in line if you do not take it."),
-    inTime: (left) => trans.__("held for %1", left),
+    inTime: (time) => trans.__("held for %1", time),
   }),
   starting: ({ shape }, _, trans) => ({
     title: trans.__("%1 is held for your server, which starts with it", shape),
@@ -90,7 +90,7 @@ const WORDS = {
   warned: ({ shape, message }, _, trans) => ({
     title: trans.__("%1 goes back to the pool soon", shape),
     detail: message,
-    inTime: (left) => trans.__("%1 left", left),
+    inTime: (time) => trans.__("%1 left", time),
   }),
   releasing: ({ shape }, _, trans) => ({
     title: trans.__("%1 is being released", shape),
@@ -112,7 +112,7 @@ export function inWords(standing, now, trans = plain) {
     return { title, detail: "", time: "", share: null, sentence: `${title}.`, isUrgent: false };
   }
   const { state, since, until } = standing;
-  const { title, detail, inTime } = state === "waiting" ? waiting(standing, trans) : WORDS[state](standing, now, trans);
+  const { title, detail, inTime } = WORDS[state](standing, now, trans);
   const left_s = inTime && until ? Math.max(0, until - now) : null;
   return {
     title,
@@ -128,17 +128,17 @@ export function inWords(standing, now, trans = plain) {
 export function inShort(standing, now, trans = plain) {
   if (!standing) return trans.__("no slice");
   const { state, shape, position, estimate, until, guaranteed_until } = standing;
-  const left = until ? countdown(until - now, trans) : "";
+  const timeLeft = until ? countdown(until - now, trans) : "";
   const wait = estimate ? `, ${expected(estimate, trans)}` : "";
-  const held = guaranteed_until > now ? trans.__("%1, guaranteed until %2", shape, clock(guaranteed_until)) : shape;
+  const holding = guaranteed_until > now ? trans.__("%1, guaranteed until %2", shape, clock(guaranteed_until)) : shape;
   return {
     waiting: position ? trans.__("%1 in line", ordinal(position)) + wait : trans.__("%1 in line", shape),
-    asked: trans.__("still waiting? %1 left", left),
+    asked: trans.__("still waiting? %1 left", timeLeft),
     aside: trans.__("stepped aside"),
-    offered: trans.__("%1 ready, %2 left", shape, left),
+    offered: trans.__("%1 ready, %2 left", shape, timeLeft),
     starting: trans.__("%1 starts", shape),
-    holding: held,
-    warned: trans.__("%1 goes back, %2 left", shape, left),
+    holding,
+    warned: trans.__("%1 goes back, %2 left", shape, timeLeft),
     releasing: trans.__("%1 is released", shape),
   }[state];
 }
@@ -216,11 +216,11 @@ const SIGNED_OUT = [401, 403];
  * @param pauseMs between two questions, where no stream brings what is new.
  * @param tell takes the connection, `{ status, since }`, when it changes: `fine`, `silent`, `signed-out` or
  *     `no-cookies`.
- * @returns `{ ask, heard, stop }`: ask at once; tell of an answer's HTTP status that came some other way.
+ * @returns `{ ask, noteStatus, stop }`: ask at once; take in the HTTP status of an answer that came some other way.
  */
 export function follow({ url, events, eventName = "message", hear = () => {}, tell = () => {}, headers = {}, pauseMs: askMs = ASK_MS }) {
-  let heardAt = new Date();
-  let heardTick = performance.now();
+  let answeredAt = new Date();
+  let answeredTick = performance.now();
   let status = "fine";
   let isAsking = false;
   let isAgain = false;
@@ -229,14 +229,14 @@ export function follow({ url, events, eventName = "message", hear = () => {}, te
   let isStopped = false;
 
   const draw = () => {
-    const isSilent = performance.now() - heardTick > SILENT_MS;
+    const isSilent = performance.now() - answeredTick > SILENT_MS;
     const next = status !== "fine" ? status : isSilent ? "silent" : "fine";
-    tell({ status: next, since: heardAt });
+    tell({ status: next, since: answeredAt });
   };
-  const heard = (code) => {
+  const noteStatus = (code) => {
     if (!(code > 0 && code < 500)) return draw();
-    heardAt = new Date();
-    heardTick = performance.now();
+    answeredAt = new Date();
+    answeredTick = performance.now();
     status = SIGNED_OUT.includes(code) ? "signed-out" : "fine";
     draw();
   };
@@ -245,8 +245,8 @@ export function follow({ url, events, eventName = "message", hear = () => {}, te
     // Who is signed out is led to a page for it, which is no answer to this.
     const isLed = response?.redirected && !response.headers.get("Content-Type")?.includes("json");
     const answer = response?.ok && !isLed ? await response.json().catch(() => undefined) : undefined;
-    const isHeard = answer === undefined || isStopped || (await Promise.resolve(hear(answer)).then(() => true, () => false));
-    heard(isLed ? 401 : !isHeard || (response?.ok && answer === undefined) ? 0 : (response?.status ?? 0));
+    const isTaken = answer === undefined || isStopped || (await Promise.resolve(hear(answer)).then(() => true, () => false));
+    noteStatus(isLed ? 401 : !isTaken || (response?.ok && answer === undefined) ? 0 : (response?.status ?? 0));
   };
   const ask = async () => {
     isAgain = true;
@@ -272,8 +272,8 @@ export function follow({ url, events, eventName = "message", hear = () => {}, te
   };
 
   if (navigator.cookieEnabled === false) {
-    tell({ status: "no-cookies", since: heardAt });
-    return { ask: () => {}, heard: () => {}, stop: () => {} };
+    tell({ status: "no-cookies", since: answeredAt });
+    return { ask: () => {}, noteStatus: () => {}, stop: () => {} };
   }
   const timer = setInterval(() => {
     const pauseMs = document.hidden ? HIDDEN_MS : isStreaming ? REST_MS : askMs;
@@ -286,7 +286,7 @@ export function follow({ url, events, eventName = "message", hear = () => {}, te
   ask();
   return {
     ask,
-    heard,
+    noteStatus,
     stop: () => {
       isStopped = true;
       clearInterval(timer);
@@ -318,19 +318,19 @@ function setText(element, text) {
  * @param onDraw takes the standings and the moment, after each drawing.
  * @returns `{ hear, tell, fail, now }`: `hear` and `tell` take what `follow` brings, `fail` shows a problem.
  */
-export function drawLine(root, { acts = {}, links = {}, show = () => true, signIn = (here) => here, heading = "strong", nothing = () => "", trans = plain, onDraw = () => {} } = {}) {
+export function drawLine(root, { acts = {}, links = {}, show = () => true, signIn = (address) => address, heading = "strong", nothing = () => "", trans = plain, onDraw = () => {} } = {}) {
   const time = serviceClock();
-  const spoken = make("p", "unseen");
+  const announcement = make("p", "unseen");
   const list = make("ul", "line-standings");
   const problem = make("p", "line-problem");
   const notice = make("p", "line-silence");
   let line = null;
   root.classList.add("line");
-  spoken.setAttribute("role", "status");
+  announcement.setAttribute("role", "status");
   problem.setAttribute("role", "alert");
   notice.setAttribute("role", "status");
   problem.hidden = notice.hidden = true;
-  root.replaceChildren(spoken, list, problem, notice);
+  root.replaceChildren(announcement, list, problem, notice);
 
   const fail = (text) => {
     problem.hidden = !text;
@@ -355,8 +355,8 @@ export function drawLine(root, { acts = {}, links = {}, show = () => true, signI
   };
   const buttons = (standing) => {
     const names = standing ? standing.acts : ["choose"];
-    const words = labels(standing, trans);
-    return names.filter((act) => acts[act] || links[act]?.(standing)).map((act) => button(act, words[act], standing));
+    const actLabels = labels(standing, trans);
+    return names.filter((act) => acts[act] || links[act]?.(standing)).map((act) => button(act, actLabels[act], standing));
   };
   const item = (standing) => {
     const place = make("li", `line-standing line-${standing?.state ?? "none"}`);
@@ -375,28 +375,28 @@ export function drawLine(root, { acts = {}, links = {}, show = () => true, signI
     return place;
   };
   // What can be pressed is made anew only when it is something else: the keyboard's place is kept.
-  const shape = () => JSON.stringify(shown().map((standing) => standing && [standing.state, standing.server, standing.ticket, standing.lease, standing.acts, standing.extension_s]));
-  const shown = () => {
+  const signature = () => JSON.stringify(visibleStandings().map((standing) => standing && [standing.state, standing.server, standing.ticket, standing.lease, standing.acts, standing.extension_s]));
+  const visibleStandings = () => {
     const standings = line.standings.filter(show);
     return standings.length ? standings : [undefined];
   };
-  let drawnShape = "";
+  let drawnSignature = "";
   const draw = () => {
     if (!line) return;
-    const standings = shown();
-    if (shape() !== drawnShape) {
-      drawnShape = shape();
+    const standings = visibleStandings();
+    if (signature() !== drawnSignature) {
+      drawnSignature = signature();
       const focus = list.contains(document.activeElement) ? document.activeElement.id : "";
       list.replaceChildren(...standings.map(item));
       if (focus) document.getElementById(focus)?.focus({ preventScroll: true });
     }
-    const said = standings.map((standing, number) => {
-      const own = standing ? "" : nothing();
-      const words = { ...inWords(standing, time.now(), trans), ...(own && { title: own, sentence: `${own}.` }) };
-      fill(list.children[number], words);
-      return words.sentence;
+    const sentences = standings.map((standing, number) => {
+      const emptyTitle = standing ? "" : nothing();
+      const texts = { ...inWords(standing, time.now(), trans), ...(emptyTitle && { title: emptyTitle, sentence: `${emptyTitle}.` }) };
+      fill(list.children[number], texts);
+      return texts.sentence;
     });
-    setText(spoken, said.join(" "));
+    setText(announcement, sentences.join(" "));
     onDraw(standings, time.now());
   };
   setInterval(draw, 1000);
@@ -412,8 +412,8 @@ export function drawLine(root, { acts = {}, links = {}, show = () => true, signI
       if (notice.dataset.text === text) return;
       notice.dataset.text = text;
       notice.replaceChildren(text);
-      const here = location.pathname + location.search;
-      if (link) notice.append(" ", Object.assign(make("a", "", link), { href: signIn(here) }), ".");
+      const address = location.pathname + location.search;
+      if (link) notice.append(" ", Object.assign(make("a", "", link), { href: signIn(address) }), ".");
     },
     now: time.now,
     fail,

@@ -17,8 +17,8 @@ export const startPage = ({ server: name = "" } = {}) => `${hub}spawn/${user}/${
 export const isOfThisServer = (standing) => standing.server === decodeURIComponent(server);
 
 /** Draw the line, and follow it; `url` and `hear` where a page asks for more than the line. */
-export function showLine({ url = lineUrl, hear = (line) => line, ...drawing } = {}) {
-  const drawn = drawLine(root, { signIn: (here) => `${hub}login?next=${encodeURIComponent(here)}`, ...drawing });
+export function showLine({ url = lineUrl, hear = (line) => line, ...options } = {}) {
+  const drawing = drawLine(root, { signIn: (address) => `${hub}login?next=${encodeURIComponent(address)}`, ...options });
   const isServer = (standing) => !standing.server.startsWith(BORROWER);
   const follower = follow({
     url,
@@ -26,9 +26,9 @@ export function showLine({ url = lineUrl, hear = (line) => line, ...drawing } = 
     pauseMs: PAUSE_MS,
     hear: async (answer) => {
       const line = await hear(answer);
-      drawn.hear({ ...line, standings: line.standings.filter(isServer) });
+      drawing.hear({ ...line, standings: line.standings.filter(isServer) });
     },
-    tell: drawn.tell,
+    tell: drawing.tell,
   });
-  return { ...drawn, ...follower };
+  return { ...drawing, ...follower };
 }

@@ -8,8 +8,8 @@ const submit = () => document.querySelector("#spawn_form .feedback-container [ty
 let isQueued = false;
 
 function label() {
-  const chosen = cards().find((card) => card.querySelector("input").checked);
-  if (chosen && submit()) submit().textContent = isQueued && "preselected" in chosen.dataset ? "Start" : chosen.dataset.action;
+  const card = cards().find((candidate) => candidate.querySelector("input").checked);
+  if (card && submit()) submit().textContent = isQueued && "preselected" in card.dataset ? "Start" : card.dataset.action;
 }
 
 // What stands already is chosen again: by the shape, with its course where several are offered.

@@ -3,7 +3,7 @@
 // Of two tabs that then sign in at the same time JupyterHub refuses one, so each waits until the one before
 // it is in. Locks need HTTPS or localhost.
 
-window.miglabStart = { isStreaming: false, last: '', hear: () => {}, heard: () => {} };
+window.miglabStart = { isStreaming: false, last: '', hear: () => {}, noteStatus: () => {} };
 window.EventSource = class extends EventSource {
   constructor(...options) {
     super(...options);
@@ -19,7 +19,7 @@ window.EventSource = class extends EventSource {
     };
     super.onmessage = event => {
       start.isStreaming = true;
-      start.heard(200);
+      start.noteStatus(200);
       start.hear(event);
     };
   }

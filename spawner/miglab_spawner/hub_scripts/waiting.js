@@ -33,8 +33,8 @@ async function question(url) {
 }
 
 async function choose(shape) {
-  const sent = { ...headers, "Content-Type": "application/json" };
-  const answer = await fetch(page.dataset.url, { method: "POST", headers: sent, body: JSON.stringify({ shape }) }).catch(() => null);
+  const jsonHeaders = { ...headers, "Content-Type": "application/json" };
+  const answer = await fetch(page.dataset.url, { method: "POST", headers: jsonHeaders, body: JSON.stringify({ shape }) }).catch(() => null);
   if (!answer?.ok) {
     const problem = await answer?.json().catch(() => null);
     throw new Error(problem?.message ?? "The hub does not answer. Try again.");
@@ -56,11 +56,11 @@ function strip(standing) {
   find("strip").hidden = !standing?.position;
   if (!standing?.position) return;
   const from = Math.max(0, standing.position - MOST_DRAWN + 2);
-  const drawn = Array.from({ length: Math.min(standing.waiting - from, MOST_DRAWN) }, (_, place) => from + place + 1);
+  const numbers = Array.from({ length: Math.min(standing.waiting - from, MOST_DRAWN) }, (_, place) => from + place + 1);
   const kind = (number) => (number === standing.position ? "own" : number > standing.position ? "behind" : "");
   const places = find("strip").children;
-  while (places.length > drawn.length) places[places.length - 1].remove();
-  drawn.forEach((number, place) => {
+  while (places.length > numbers.length) places[places.length - 1].remove();
+  numbers.forEach((number, place) => {
     (places[place] ?? find("strip").appendChild(document.createElement("li"))).className = kind(number);
   });
 }
@@ -147,7 +147,7 @@ const line = showLine({
 
 // -- the start ------------------------------------------------------------------------------------------
 
-// `heard` is told of what this question hears, too: the line may wait longer for its own.
+// `noteStatus` is told of what this question hears, too: the line may wait longer for its own.
 async function askForEvent() {
   const event = start.isStreaming ? undefined : await question(page.dataset.start).catch(() => undefined);
   const data = JSON.stringify(event);
@@ -155,7 +155,7 @@ async function askForEvent() {
   if (!event?.failed) setTimeout(askForEvent, EVENT_MS);
 }
 
-start.heard = line.heard;
+start.noteStatus = line.noteStatus;
 page.querySelectorAll("[data-shape]").forEach((button) => button.addEventListener("click", press));
 offerToTell();
 // Each line of the start is a change: ask then, and now and then for what others gave back.

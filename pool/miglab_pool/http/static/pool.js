@@ -57,20 +57,20 @@ const ofServer = (standing) => (standing?.server.startsWith("~run/") ? "" : toSe
 const onTicket = ({ ticket }, button) => open({ details: `ticket/${ticket}` }, button.id);
 const onLease = ({ lease }, button) => open({ details: `lease/${lease}` }, button.id);
 
-async function acted(done, path, body) {
+async function act(confirmation, path, body) {
   await ask("POST", path, body);
-  say(done);
+  say(confirmation);
   follower.ask();
 }
 
-const drawn = drawLine(root, {
+const line = drawLine(root, {
   links: { choose: toServer, resume: ofServer, return: ofServer, stay: ofServer, take: ofServer, open: ofServer },
   acts: {
     leave: onTicket,
     decline: onTicket,
     release: onLease,
-    extend: (standing) => acted(`${labels(standing).extend}: done.`, `leases/${standing.lease}/extend`, { by_s: standing.extension_s }),
-    keepalive: ({ lease }) => acted("You keep your slice.", `leases/${lease}/keepalive`),
+    extend: (standing) => act(`${labels(standing).extend}: done.`, `leases/${standing.lease}/extend`, { by_s: standing.extension_s }),
+    keepalive: ({ lease }) => act("You keep your slice.", `leases/${lease}/keepalive`),
   },
   onDraw: (standings) => {
     root.hidden = root.dataset.staff !== undefined && !standings[0]; // staff watch; they need none
@@ -82,11 +82,11 @@ const follower = follow({
   events: `${prefix}/live`,
   eventName: "pool",
   tell: (connection) => {
-    drawn.tell(connection);
+    line.tell(connection);
     if (connection.status !== "fine") root.hidden = false;
   },
-  hear: (line) => {
-    drawn.hear(line);
+  hear: (answer) => {
+    line.hear(answer);
     return refresh();
   },
 });

@@ -59,11 +59,11 @@ async function preview(form) {
   const outlook = form.querySelector("[data-preview]");
   if (!outlook || !form.checkValidity()) return;
   const request = ++lastPreview;
-  const words = await ask("POST", outlook.dataset.preview, values(form)).then(
+  const text = await ask("POST", outlook.dataset.preview, values(form)).then(
     (reservation) => reservation.outlook || `All ${reservation.count} are certain.`,
     (refusal) => refusal.message,
   );
-  if (request === lastPreview) outlook.textContent = words;
+  if (request === lastPreview) outlook.textContent = text;
 }
 
 function clear() {
@@ -75,8 +75,8 @@ document.addEventListener("miglab:refused", (event) => {
   lastPreview += 1; // one that is still on its way says it a second time
   clear();
   for (const outlook of document.querySelectorAll("[data-preview]")) outlook.textContent = "";
-  const [, theirs] = event.detail.split("clashes with reservation ");
-  for (const [, number] of (theirs || "").matchAll(/(\d+) \(\d+ times/g)) {
+  const [, clashes] = event.detail.split("clashes with reservation ");
+  for (const [, number] of (clashes || "").matchAll(/(\d+) \(\d+ times/g)) {
     for (const item of document.querySelectorAll(`[data-reservation="${number}"]`)) {
       item.classList.add("clash");
     }

@@ -12,14 +12,14 @@ export function offlineLine({ app, trans, say }) {
   document.body.append(node);
   const loginAddress = () => {
     const { hubHost = '', hubPrefix = '/hub/' } = app.paths.urls;
-    const here = window.location.pathname + window.location.search;
-    return `${hubHost}${hubPrefix}login${hubHost ? '' : `?next=${encodeURIComponent(here)}`}`;
+    const address = window.location.pathname + window.location.search;
+    return `${hubHost}${hubPrefix}login${hubHost ? '' : `?next=${encodeURIComponent(address)}`}`;
   };
   return {
     render: ({ offline, signedOut, fate }) => {
-      const words = signedOut ? say.signedOut : offline && fate !== 'gone' ? say.offline : '';
-      setText(text, words);
-      node.hidden = !words;
+      const sentence = signedOut ? say.signedOut : offline && fate !== 'gone' ? say.offline : '';
+      setText(text, sentence);
+      node.hidden = !sentence;
       signIn.hidden = !signedOut;
       if (signedOut) {
         signIn.href = loginAddress();
