@@ -11,7 +11,7 @@
 #
 # You need the roofline of notebook 1 (T-4) and the formats of notebook 3.
 #
-# About 65 minutes; the sections after the summary are optional.
+# About 70 minutes; the sections after the summary are optional.
 
 # %% [markdown]
 # A *kernel* is one program that runs on the device. PyTorch without a compiler ("eager") starts one for each operation, and each reads
@@ -23,7 +23,7 @@ import labkit
 
 place = labkit.where()
 ON_GPU = place.is_gpu
-COMPILES = labkit.exercises.kernels.has_compiler()
+COMPILES = labkit.exercises.kernels.has_compiler(ON_GPU)
 HEADS, DEPTH = (16, 64) if ON_GPU else (4, 64)  # of attention
 CARD = tuple(map(int, (place.devices[0].capability or "0.0").split("."))) if ON_GPU else (0, 0)  # its compute capability
 IS_SMALL = place.devices[0].memory_mib < 16000  # as a slice of 5 GB is
@@ -81,8 +81,9 @@ print(softmax_verdict)
 #
 # Attention with L tokens has L × L scores for each head. The naive way computes all of them, then their softmax, then the product with v. *Flash* attention
 # (Dao et al., [FlashAttention](https://arxiv.org/abs/2205.14135), 2022) goes through the scores in blocks, as your softmax does.
-# PyTorch's `scaled_dot_product_attention` has several *backends*: `math` is the naive way in C++; a GPU also has `efficient`, and from compute
-# capability 9 on `cudnn` is tried.
+# PyTorch's `scaled_dot_product_attention` has several *backends*: `math` is the naive way in C++, which computes
+# 16-bit inputs in fp32, and so holds more than twice as much and is slower; a GPU also has `efficient`, and from compute capability 9 on this notebook tries
+# `cudnn`.
 
 # %%
 BACKENDS = {"math": "MATH", "flash": "FLASH_ATTENTION", "efficient": "EFFICIENT_ATTENTION", "cudnn": "CUDNN_ATTENTION"}
@@ -241,8 +242,9 @@ print("measured on a GPU" if ON_GPU else labkit.recorded_note("KN-1", "KN-2", "K
 # **Predict** how many times as long C takes as plain, then measure, and read the traces below.
 
 # %%
-IN_PIECES = {"rows": 1024} if ON_GPU else {"rows": 2}
-SHAPE = {"batch": 16384, "width": 1024, "word_count": 1024, "letters": 8} if ON_GPU else {"batch": 256, "width": 128, "word_count": 256, "letters": 96}
+SAMPLES = max(1024, 16384 * (place.devices[0].sms or 0) // 132 // 1024 * 1024)  # so that a slice waits as a whole GPU does
+IN_PIECES = {"rows": SAMPLES // 16} if ON_GPU else {"rows": 2}
+SHAPE = {"batch": SAMPLES, "width": 1024, "word_count": 1024, "letters": 8} if ON_GPU else {"batch": 256, "width": 128, "word_count": 256, "letters": 96}
 
 
 def programs(letters, shape, times, span_limit):
@@ -272,7 +274,7 @@ await bottlenecks.report()
 
 # %% [markdown]
 # A trace shows when each operation ran: on the GPU (*GPU kernels*), when Python asked for it (*operators*), and when the driver was told (*launches*); on a CPU there are
-# operators only. Point at a box to see its name. Empty space is waiting: ask what was waited *for*. A CPU has no queue to drain, so that a synchronisation costs nothing there:
+# operators only. Point at a box to see its name. Of A, only the first 450 boxes are kept, about one step. Empty space is waiting: ask what was waited *for*. A CPU has no queue to drain, so that a synchronisation costs nothing there:
 # without a GPU you are shown the traces that were recorded on one.
 
 # %%
@@ -307,7 +309,8 @@ print(labkit.exercises.check_bottlenecks(is_wrong_with))
 # ## What the published figures say
 #
 # The FlashAttention paper (its section 4.3) reports a memory that is linear in the length, and up to 20 times less than exact attention without fusing.
-# KN-1 counts the same on your device: from which length on would your ratio exceed 20?
+# It measured forward and backward passes with dropout and a mask; KN-1 counts the forward pass alone, beside q, k and v. From which length on does your ratio exceed 20, and why
+# has it no upper limit?
 
 # %% [markdown]
 # ## Your summary
@@ -323,6 +326,7 @@ print(f"your model reads {my_numbers['length']} tokens with 16 heads in bf16, an
 
 # %% [markdown]
 # **Decide** with these two numbers, which are your own: how many MiB do naive attention's scores take in a layer, does it need a fused kernel on a slice of 5 GB, and would you compile the step?
+# (On one H100, compiling took 2.7 s; it saved 0.03 ms a call of the small block of KN-4, and 0.85 ms of the block of KN-2. KN-4 below measures it here, where there is a compiler.)
 # Name the figures that decide.
 
 # %% [markdown]
@@ -330,7 +334,8 @@ print(f"your model reads {my_numbers['length']} tokens with 16 heads in bf16, an
 #
 # ## KN-4: when compiling pays
 #
-# `torch.compile` traces the block, writes one loop for it (C++ on a CPU, Triton on a GPU) and compiles that, here from an empty cache. It does so again for every new shape.
+# `torch.compile` traces the block, writes one loop for it (C++ on a CPU, Triton on a GPU) and compiles that, here from an empty cache. Here it would
+# do so again for every new shape (`dynamic=False`); by default a second shape makes it compile once more, for all sizes if it can.
 # A small block is called again and again. **Predict** the seconds until the first call is done.
 
 # %%
@@ -368,13 +373,13 @@ pays = labkit.experiment("KN-4", *pay_steps)
 if COMPILES:
     await pays.report()
 else:
-    print("there is no compiler here")
+    print("there is no compiler here (g++ for a CPU, gcc or clang for a GPU)")
 
 # %% [markdown]
 # ## KN-5: 8 bits
 #
-# FP8 has two formats: *e4m3* (4 bits of exponent, 3 of mantissa, up to 448) and *e5m2* (range for precision, as bf16 against fp16). The factors here are as small as weights are, about 0.001, so that
-# a scale must bring them into the format's range first, as a loss scale did in MX-5. Cards from compute capability 8.9 on multiply FP8 on tensor cores (`torch._scaled_mm`); elsewhere the factors are rounded to
+# FP8 has two formats: *e4m3* (4 bits of exponent, 3 of mantissa, up to 448) and *e5m2* (range for precision, as bf16 against fp16). The factors here are small, about 0.001, which is less than
+# e4m3's smallest number, 2⁻⁹, so that a scale must bring them into the format's range first, as a loss scale did in MX-5. Cards from compute capability 8.9 on multiply FP8 on tensor cores (`torch._scaled_mm`); elsewhere the factors are rounded to
 # 8 bits and multiplied in fp32, which shows what is lost, and no speed. **Predict** the relative error of e4m3 with a scale.
 
 # %%

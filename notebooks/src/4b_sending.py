@@ -563,7 +563,7 @@ def call_of(collective, whole, part, group):
         "all-reduce": (lambda: dist.all_reduce(whole, group=group), whole, total),
         "all-gather": (lambda: dist.all_gather_into_tensor(whole, part, group=group), whole, total / world),
         "reduce-scatter": (lambda: dist.reduce_scatter_tensor(part, whole, group=group), part, total),
-        "broadcast": (lambda: dist.broadcast(whole, 0, group=group), whole, 1.0),
+        "broadcast": (lambda: dist.broadcast(whole, world - 1, group=group), whole, float(world)),
     }
     return calls[collective]
 
@@ -623,7 +623,7 @@ def on_the_way(collectives, way=""):
 
 
 several_ways = [on_the_way(("all-reduce",), way) for way in ("through the host", "gloo")] if place.tier == "several-gpus" else []
-bus = labkit.experiment("DP-15", on_the_way(COLLECTIVES), several_ways)
+bus = labkit.experiment("DP-15", several_ways, on_the_way(COLLECTIVES))
 
 # %%
 def print_bandwidths(points):

@@ -405,7 +405,8 @@ print(f"your model has {my_numbers['millions']} million parameters, and your bat
 # A backward pass computes two things. The stage before waits for the gradient of the *input*; nobody waits for that of
 # the *weights*. *Zero bubble* (its variant H1) splits them: B is the oldest micro-batch's input, W the oldest one's weights,
 # each as long as an F. Stage s begins as in 1F1B; after a B it does a W before the next F, but only from its B number s on
-# (the first has number 0); what W remain come last. So no stage keeps more than 1F1B's first one.
+# (the first has number 0); what W remain come last. So no stage keeps more *micro-batches* than 1F1B's
+# first one; of those that wait for their W it keeps the halves between, too, and MP-11 counts the bytes.
 
 # %%
 def gpipe(stage, stages, micro_batches):
@@ -461,7 +462,8 @@ labkit.pipeline([zero_bubble(stage, 3, 6) for stage in range(3)], 3)
 # %% [markdown]
 # ## MP-11: four schedules by the clock
 #
-# The same layers, whose F, B and W are one product each, run with four micro-batches on two ranks: by GPipe, 1F1B, zero
+# The same layers, whose F, B and W are one product each (where a schedule has no W of its own, B and W are one, and the
+# gradient leaves after both), run with four micro-batches on two ranks: by GPipe, 1F1B, zero
 # bubble, and *interleaved*: 1F1B in which each rank has two chunks of the layers, so that a micro-batch passes twice.
 # Each rank notes when it begins and ends what; the rest of its time it waits, for the other or for a message.
 # With p ranks, m micro-batches, F, B and W of the same length, and messages that take no time, they wait for
@@ -484,7 +486,10 @@ def orders_of(name, ranks, micro_batches):
     if name == "interleaved":
         return [labkit.exercises.stages.interleaved(rank, ranks, micro_batches, 2) for rank in range(ranks)]
     order_of = {"GPipe": gpipe, "1F1B": order, "zero bubble": zero_bubble}[name]
-    return [labkit.exercises.stages.actions_of(order_of(rank, ranks, micro_batches)) for rank in range(ranks)]
+    orders = [order_of(rank, ranks, micro_batches) for rank in range(ranks)]
+    if not all(orders) or labkit.exercises.schedule.ticks_of_orders(orders) is None:
+        raise labkit.errors.NotMeasured(f"Write {order_of.__name__} first: its check says when it is right.")
+    return [labkit.exercises.stages.actions_of(text) for text in orders]
 
 
 def layers_of(width, depth, chunks, rank, ranks, device):

@@ -266,7 +266,7 @@ CHECKS: dict[str, Check] = {
         ),
         instead="it takes {:.3g} times as much: a block of scores at a time is enough",
     ),
-    # the same FLOPs; 1.7 to 3 times on a CPU's core
+    # the same FLOPs; 1.5 to 2.4 times on a CPU's core
     "KN-2": Check(
         "Naive attention takes over 1.25 times as long as the fused one, though it computes the "
         "same",
@@ -280,7 +280,7 @@ CHECKS: dict[str, Check] = {
             ),
         ),
     ),
-    # the slowest reads its input in Python
+    # the slowest gives its work in small pieces
     "KN-3": Check(
         "Though all four compute the same, the slowest takes over 1.25 times as long as plain",
         "All four compute the same, so that the slowest takes at most 1.25 times as long as plain",
@@ -293,7 +293,7 @@ CHECKS: dict[str, Check] = {
             ),
         ),
     ),
-    # 2 to 20 s of compiling; a call saves milliseconds, on a GPU less than one
+    # 2 to 20 s of compiling; a call saves less than 0.1 ms
     "KN-4": Check(
         "After 100 calls, compiling has paid for itself",
         "After 100 calls, compiling has not paid for itself",

@@ -6,6 +6,7 @@ All of it runs in the child, and wakes torch there; `has_compiler` alone only lo
 from __future__ import annotations
 
 import importlib.util
+import os
 import shutil
 import sys
 import tempfile
@@ -20,18 +21,20 @@ from labkit.errors import NotMeasured
 from labkit.exercises.sharding import peak_mib
 from labkit.machine.profiling import MIB
 
-COMPILERS = ("c++", "g++", "clang++", "cc", "gcc", "clang")  # torch.compile and Triton want one
 HEAD = "import triton\nimport triton.language as tl\n\n\n@triton.jit\n"
 
 
 @public
-def has_compiler() -> bool:
+def has_compiler(on_gpu: bool) -> bool:
     """Whether `torch.compile` and Triton find a compiler here.
 
-    On a CPU torch compiles C++ that it writes; on a GPU Triton compiles a small C launcher for its
-    kernels, so that neither runs without one.
+    Args:
+        on_gpu: on a GPU Triton compiles a small launcher for its kernels, by `CC`, gcc or clang;
+            on a CPU torch compiles C++ that it writes, by `CXX` or g++.
     """
-    return any(shutil.which(name) for name in COMPILERS)
+    if on_gpu:
+        return any(map(shutil.which, filter(None, (os.environ.get("CC"), "gcc", "clang"))))
+    return shutil.which(os.environ.get("CXX", "g++")) is not None
 
 
 @public
@@ -63,8 +66,11 @@ def compile_anew(function: Callable[..., Any], *inputs: Any) -> tuple[Callable[.
     import torch
     from torch._inductor.utils import fresh_inductor_cache
 
-    if not has_compiler():
-        raise NotMeasured("torch.compile needs a C++ compiler, and there is none here.")
+    if not has_compiler(torch.cuda.is_available()):
+        raise NotMeasured(
+            "torch.compile needs a compiler, and there is none here: g++ on a CPU, gcc or clang on "
+            "a GPU."
+        )
     compiled = torch.compile(function, dynamic=False)
     with fresh_inductor_cache():
         started_s = time.perf_counter()

@@ -135,7 +135,7 @@ def check_zero_bubble(function: Callable[[int, int, int], str]) -> CodeVerdict:
 
     drawn_sizes = [(stages, stages + batches - 1) for stages, batches in _drawn_sizes()]
     sizes = ((1, 3), (2, 4), (3, 6), (4, 4), (4, 9), *drawn_sizes)
-    right = "weights fill what 1F1B waits, and no stage keeps more than 1F1B's first one"
+    right = "weights fill what 1F1B waits; no stage keeps more micro-batches than 1F1B's first one"
     return verdict_of(right, *((_sizes(*size), partial(check, *size)) for size in sizes))
 
 

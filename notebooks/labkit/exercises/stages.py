@@ -1,8 +1,9 @@
 """Pipelines that really run: a stage's layers with a backward pass in two halves, and a clock.
 
 An order is a list of (action, chunk): F, a micro-batch forward; B, the gradient of the input; W,
-that of the weights. A rank with several chunks of the layers has several stages of the pipeline:
-chunk c of rank r is stage c * ranks + r. A chunk's micro-batches come in their order.
+that of the weights; BW, both as one, whose gradient leaves when both are done. A rank with several
+chunks of the layers has several stages of the pipeline: chunk c of rank r is stage c * ranks + r.
+A chunk's micro-batches come in their order.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-Action = tuple[str, int]  # F, B or W, and the chunk
-Key = tuple[str, int, int]  # of a message: F or B, the stage that needs it, the micro-batch
+Action = tuple[str, int]  # F, B, W or BW, and the chunk
+Key = tuple[str, int, int]  # of a message: F, B or BW, the stage that needs it, the micro-batch
 
 
 class ActionSpan(NamedTuple):
@@ -28,9 +29,9 @@ class ActionSpan(NamedTuple):
 
 
 def actions_of(order: str) -> list[Action]:
-    """The actions of a rank with one chunk; without any W, each B is followed by its W."""
-    text = order if "W" in order else order.replace("B", "BW")
-    return [(action, 0) for action in text]
+    """The actions of a rank with one chunk; without any W, each B is both halves as one."""
+    backward = "B" if "W" in order else "BW"
+    return [(backward if action == "B" else action, 0) for action in order]
 
 
 def interleaved(rank: int, ranks: int, micro_batches: int, chunks: int) -> list[Action]:
@@ -49,7 +50,7 @@ def interleaved(rank: int, ranks: int, micro_batches: int, chunks: int) -> list[
     order = [("F", chunk) for chunk in forward[:warm]]
     for number, chunk in enumerate(backward):
         order += [("F", later) for later in forward[warm + number : warm + number + 1]]
-        order += [("B", chunk), ("W", chunk)]
+        order += [("BW", chunk)]
     return order
 
 
@@ -159,9 +160,9 @@ def _keys_to(
     """What one rank sends to another, in order."""
     ranks = len(orders)
     for action, chunk, micro_batch in _numbered(orders[source]):
-        target = (
-            chunk * ranks + source + {"F": 1, "B": -1, "W": stages}[action]
-        )  # a W is for nobody
+        if action == "W":  # is for nobody
+            continue
+        target = chunk * ranks + source + (1 if action == "F" else -1)
         if 0 <= target < stages and target % ranks == rank:
             yield action, target, micro_batch
 
@@ -204,23 +205,30 @@ class PipelineStep:
         """Wait for what an action needs, do it by the clock, and send what it makes."""
         ranks, layers = len(self.orders), self.chunks[chunk]
         stage = chunk * ranks + self.rank
-        towards = {"F": 1, "B": -1, "W": stages}[action]
         needed = self._needed(inbox, stages, stage, action, micro_batch)
+        results = [self._timed(layers, stage, half, micro_batch, needed) for half in action]
+        target = stage + (1 if action == "F" else -1)
+        if action != "W" and 0 <= target < stages:
+            self.wires.send(target % ranks, results[0])
+        elif action == "F":
+            self._losses[micro_batch] = results[0] / results[0].numel()
+
+    def _timed(
+        self, layers: StageLayers, stage: int, action: str, micro_batch: int, needed: Any
+    ) -> Any:
+        """Do F, B or W by the clock, and count what is kept then."""
         begin_s = time.monotonic()
         result = self._compute(layers, action, micro_batch, needed)
         self.spans.append(ActionSpan(stage, action, micro_batch, begin_s, time.monotonic()))
         self.most_bytes = max(self.most_bytes, sum(layers.kept_bytes for layers in self.chunks))
-        if 0 <= stage + towards < stages:
-            self.wires.send((stage + towards) % ranks, result)
-        elif action == "F":
-            self._losses[micro_batch] = result / result.numel()
+        return result
 
     def _needed(self, inbox: Inbox, stages: int, stage: int, action: str, micro_batch: int) -> Any:
         if action == "W":
             return None
         if action == "F" and stage == 0:
             return self.inputs[micro_batch]
-        if action == "B" and stage == stages - 1:
+        if action != "F" and stage == stages - 1:
             return self._losses.pop(micro_batch)
         source = (stage + (-1 if action == "F" else 1)) % len(self.orders)
         message = inbox.take((action, stage, micro_batch), source)
