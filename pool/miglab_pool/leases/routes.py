@@ -160,8 +160,10 @@ async def line(
     user_id: UserIdParameter = "",
 ) -> Line:
     """Return where the principal stands; the spawner asks for a user.  Attends no ticket."""
-    if not principal.is_spawner:
-        user = principal.name
+    if not principal.is_spawner:  # whatever name or id is asked for
+        if not principal.is_user(principal.name):
+            raise DeniedError(403, "forbidden", "Only people stand in line.")
+        return await runner.query_view(lambda pool: pool.tickets.line(principal.name))
     if user is None:
         raise DeniedError(422, "no-user", "Say whose line this is.")
     name = await runner.name_of(user_id, user) if user_id else user

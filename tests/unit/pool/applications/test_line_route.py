@@ -19,6 +19,9 @@ async def test_each_sees_their_own(client: httpx.AsyncClient, world: World) -> N
     assert [place["lease"] for place in others["standings"]] == [2]
     relayed = (await client.get("/api/line?user=alice", headers=as_(SECRET))).json()
     assert relayed == own
+    by_id = "/api/line?user=alice&user_id=7t1700000000000000"
+    assert (await client.get(by_id, headers=as_(SECRET))).json() == own
+    assert (await client.get(by_id, headers=as_("bob-token"))).json() == others
     assert (await client.get("/api/line", headers=as_(SECRET))).status_code == 422
     assert (await client.get("/api/line")).status_code == 401
 

@@ -93,7 +93,7 @@ ROUTES = [
     ("DELETE", "/api/tickets/{ticket}", None, RELEASE),
     ("POST", "/api/tickets/{ticket}/take", None, TAKE),
     ("GET", "/api/server?user=alice", None, SPAWN),
-    ("GET", "/api/line?user=alice", None, LOOK),
+    ("GET", "/api/line?user=alice", None, CLASS),
     ("GET", "/api/tickets/{ticket}/alternatives", None, SPAWN),
     ("GET", "/api/leases", None, LOOK),
     ("GET", "/api/leases?user=alice", None, LEASES_OF),

@@ -3,7 +3,7 @@
 import pytest
 from tests.unit.pool.conftest import World
 
-from miglab_api.leases import WarningKind
+from miglab_api.leases import LeaseState, WarningKind
 from miglab_api.line import LineAct, Standing, StandingState
 
 
@@ -42,6 +42,15 @@ def test_from_the_queue_to_the_release(world: World) -> None:
     assert held.acts[-2:] == (LineAct.OPEN, LineAct.RELEASE)
     world.pool.leases.release(lease.id, "ada", "done")
     assert (standing(world).state, standing(world).acts) == (StandingState.RELEASING, ())
+
+
+def test_who_is_granted_a_slice_that_is_still_made_stands_in_line_once(world: World) -> None:
+    """The lease exists, and its ticket waits until the slice does."""
+    ticket = world.ask("ada", "7g.40gb")
+    world.pool.turn()
+    (lease,) = world.pool.store.current.leases.values()
+    assert (lease.state, lease.ticket) == (LeaseState.GRANTED, ticket.id)
+    assert (standing(world).state, standing(world).ticket) == (StandingState.WAITING, ticket.id)
 
 
 @pytest.mark.parametrize(
