@@ -30,8 +30,8 @@ def line_of(leases: Sequence[LeaseView], tickets: Sequence[TicketView], now: flo
     """
     queued = [ticket for ticket in tickets if ticket.state in _QUEUED]
     offered_leases = {ticket.lease for ticket in queued if ticket.lease is not None}
-    # Its ticket waits until all of its slices are made: the person stands in line, once.
-    waiting_servers = {t.server or "" for t in queued if t.state is TicketState.WAITING}
+    # A ticket waits until all slices of its lease are made: that is one place in line.
+    waiting_tickets = {ticket.id for ticket in queued if ticket.state is TicketState.WAITING}
     standings = [
         *(_queued_standing(ticket) for ticket in queued),
         *(
@@ -39,7 +39,7 @@ def line_of(leases: Sequence[LeaseView], tickets: Sequence[TicketView], now: flo
             for lease in leases
             if lease.state not in _ENDED
             and lease.id not in offered_leases
-            and not (lease.state is LeaseState.GRANTED and (lease.server or "") in waiting_servers)
+            and lease.ticket not in waiting_tickets
         ),
     ]
     by_urgency = sorted(standings, key=lambda standing: _URGENCY.index(standing.state))

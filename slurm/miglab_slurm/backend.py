@@ -135,9 +135,15 @@ class SlurmBackend:
         return ServerStatus(ticket=ticket_of(picture, waiting[0]) if waiting else None)
 
     async def line(self, user: str, server: str) -> Line:
-        """Where a user stands with this server: its job, which waits or runs."""
+        """Where a user stands: the jobs of all their servers, which wait or run."""
         picture = await self.reader.picture()
-        jobs = [job for job in self._jobs_of_server(picture, user, server) if not job.has_ended]
+        servers = {server, *(tag_of(job).server for job in picture.lab_jobs(user))}
+        jobs = [
+            job
+            for name in sorted(servers)
+            for job in self._jobs_of_server(picture, user, name)
+            if not job.has_ended
+        ]
         queued = [job for job in jobs if job.is_pending or job.is_prepared]
         running = [lease_of(job) for job in jobs if job not in queued and job.id != self.kept_job]
         return line_of(running, [ticket_of(picture, job) for job in queued], time.time())

@@ -22,6 +22,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,7 @@ from miglab_spawner.pool_leases import PoolSpawnerMixin
 TEMPLATES = Path(__file__).with_name("hub_templates")
 SCRIPTS = Path(__file__).with_name("hub_scripts")
 START_SCOPE = "start:servers" if "start:servers" in scope_definitions else "servers"  # JupyterHub 5
+CHOOSE_PAUSE_S = 1.0
 ANSWER_FIRST_S = 1.0  # the server passes our answer on to its browser before it ends
 
 log = logging.getLogger(__name__)
@@ -71,6 +73,15 @@ class _Move:
 
 
 _moves: dict[_Server, _Move] = {}
+_chosen_at: dict[_Server, float] = {}  # monotonic; of servers that chose in the last second
+
+
+def _may_choose(server: _Server) -> bool:
+    """Whether a server chose nothing for a second: each request is a row of the ledger for good."""
+    now = time.monotonic()
+    for earlier in [name for name, at in _chosen_at.items() if now - at >= CHOOSE_PAUSE_S]:
+        del _chosen_at[earlier]
+    return _chosen_at.setdefault(server, now) == now
 
 
 class ServerHandler(APIHandler):
@@ -196,8 +207,13 @@ class ChooseHandler(ServerHandler):
     async def post(self, user_name: str, server_name: str) -> None:
         """Join the queue, with ``only_if_free`` only if the slice is granted at once."""
         spawner = self.spawner_of(user_name, server_name, LEASE_SCOPE)
-        if not spawner.ready:
+        server = (spawner.user.name, server_name)
+        if not spawner.ready or server in _moves:
             raise web.HTTPError(409, "The server is starting or stopping already.")
+        if not _may_choose(server):
+            problem = {"reason": "too-often", "message": "You chose a moment ago. Try again."}
+            self.answer(problem, 429)
+            return
         choice, only_if_free = _requested_slice(self.get_json_body())
         try:
             ticket = await spawner.request_slice(choice, only_if_free=only_if_free)

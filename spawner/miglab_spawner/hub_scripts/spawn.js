@@ -16,7 +16,8 @@ function label() {
 async function start({ shape, course }) {
   const choice = cards().map((card) => card.querySelector("input"));
   const input = choice.find(({ value }) => value === shape || value === `${shape}@${course}`);
-  if (input) input.checked = true;
+  if (!input) throw new Error(`${shape} is not among the choices of this page. Load it again.`);
+  input.checked = true;
   submit().closest("form").requestSubmit(submit());
 }
 
