@@ -23,6 +23,7 @@ import contextlib
 import json
 import logging
 import time
+from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,7 @@ from miglab_spawner.pool_leases import PoolSpawnerMixin
 TEMPLATES = Path(__file__).with_name("hub_templates")
 SCRIPTS = Path(__file__).with_name("hub_scripts")
 START_SCOPE = "start:servers" if "start:servers" in scope_definitions else "servers"  # JupyterHub 5
-CHOOSE_PAUSE_S = 1.0
+CHOICES_A_MINUTE = 10  # of one server
 ANSWER_FIRST_S = 1.0  # the server passes our answer on to its browser before it ends
 
 log = logging.getLogger(__name__)
@@ -73,15 +74,18 @@ class _Move:
 
 
 _moves: dict[_Server, _Move] = {}
-_chosen_at: dict[_Server, float] = {}  # monotonic; of servers that chose in the last second
+_chosen_at: deque[tuple[_Server, float]] = deque()  # of the last minute, by a monotonic clock
 
 
 def _may_choose(server: _Server) -> bool:
-    """Whether a server chose nothing for a second: each request is a row of the ledger for good."""
+    """Note a choice, if the server has some left: each is a row of the ledger for good."""
     now = time.monotonic()
-    for earlier in [name for name, at in _chosen_at.items() if now - at >= CHOOSE_PAUSE_S]:
-        del _chosen_at[earlier]
-    return _chosen_at.setdefault(server, now) == now
+    while _chosen_at and now - _chosen_at[0][1] > 60:
+        _chosen_at.popleft()
+    if sum(name == server for name, _ in _chosen_at) >= CHOICES_A_MINUTE:
+        return False
+    _chosen_at.append((server, now))
+    return True
 
 
 class ServerHandler(APIHandler):
@@ -211,8 +215,10 @@ class ChooseHandler(ServerHandler):
         if not spawner.ready or server in _moves:
             raise web.HTTPError(409, "The server is starting or stopping already.")
         if not _may_choose(server):
-            problem = {"reason": "too-often", "message": "You chose a moment ago. Try again."}
-            self.answer(problem, 429)
+            message = (
+                f"You have chosen {CHOICES_A_MINUTE} times in a minute. Try again in a minute."
+            )
+            self.answer({"reason": "too-often", "message": message}, 409)
             return
         choice, only_if_free = _requested_slice(self.get_json_body())
         try:

@@ -1,6 +1,7 @@
 """Who waits goes on without a GPU, with another shape, or not at all; and gets the slice later."""
 
 import asyncio
+import re
 from typing import Any
 
 import httpx
@@ -420,6 +421,37 @@ async def test_only_a_server_itself_chooses_and_only_slices(hub: Hub, lab: PoolL
     outside = await from_jupyterlab(hub, "POST", json={"choice": "1g.5gb@others"})
     assert (outside.status_code, outside.json()["reason"]) == (403, "not-in-course")
     assert lab.waiting() == []
+
+
+async def test_a_loop_of_choices_is_stopped(hub: Hub, lab: PoolLab):
+    """Each is a row of the ledger for good, also one that is refused."""
+    await hub.start("ada", shape="cpu")
+    hub_pages._chosen_at.clear()
+    answers = [
+        await from_jupyterlab(hub, "POST", json={"choice": "9g.99gb"})
+        for _ in range(hub_pages.CHOICES_A_MINUTE + 1)
+    ]
+    assert "too-often" not in {answer.json()["reason"] for answer in answers[:-1]}
+    assert (answers[-1].status_code, answers[-1].json()["reason"]) == (409, "too-often")
+
+
+async def test_nothing_is_chosen_while_the_server_moves(hub: Hub, lab: PoolLab, monkeypatch):
+    """Another choice would end the ticket whose slice was just taken."""
+    await on_cpu(hub, lab)
+    await offered(hub, lab)
+    monkeypatch.setattr(hub_pages, "ANSWER_FIRST_S", 1.0)
+    assert (await move(hub)).status_code == 202
+    choice = await from_jupyterlab(hub, "POST", json={"choice": "3g.20gb"})
+    assert choice.status_code == 409
+    assert (await moved(hub))["MIGLAB_SHAPE"] == "7g.40gb"
+
+
+async def test_a_named_servers_form_shows_its_own_line(hub: Hub):
+    """JupyterHub gives the default server to the form of each: the address says which it is."""
+    browser = await signed_in(hub, "ada")
+    page = await browser.get("spawn/ada/lab2")
+    assert re.search(r'data-user="ada"\s+data-server="lab2"', page.text)
+    await browser.aclose()
 
 
 async def test_a_server_that_could_not_attend_its_ticket_asks_for_none(hub: Hub, lab: PoolLab):
