@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import httpx
 
-from miglab_pool.course_roles import RoleBook
+from miglab_pool.course_roles import RoleBook, student_courses
 from miglab_pool.hub_answers import HubMisunderstood, json_body
 
 log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class CourseMembers:
         try:
             users = await self._group(course)
             if course == self._default_course:
-                users |= {user["name"] async for user in self._users() if self._is_in_none(user)}
+                users |= {user["name"] async for user in self._users() if self._is_in_default(user)}
         except (httpx.HTTPError, KeyError, TypeError, ValueError) as error:
             log.warning("the hub does not say who is in %s: %s", course, error)
             return members
@@ -84,8 +84,8 @@ class CourseMembers:
                 raise HubMisunderstood(answer, "the page of users after it")
             offset = next_page and next_page["offset"]
 
-    def _is_in_none(self, user: Mapping[str, Any]) -> bool:
-        """Return whether a user is in no course and teaches none."""
+    def _is_in_default(self, user: Mapping[str, Any]) -> bool:
+        """Return whether a user is a student of the default course, and teaches none."""
         name, groups = user["name"], frozenset(user["groups"])
         is_staff = (
             user["admin"]
@@ -93,4 +93,5 @@ class CourseMembers:
             or self._book.courses_instructed(name, groups, in_all=False)
             or self._book.courses_assisted(name, groups)
         )
-        return not is_staff and not groups & self._book.courses.keys()
+        courses = student_courses(groups, self._book.courses, self._default_course)
+        return not is_staff and self._default_course in courses

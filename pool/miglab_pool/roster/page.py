@@ -17,6 +17,7 @@ from miglab_api.roster import ClassMessage, ExperimentStage, Presence, RosterRow
 from miglab_api.staff import MessageRequest, SentMessage
 from miglab_api.tickets import TicketState, TicketView
 from miglab_api.usage import csv_text
+from miglab_pool.course_roles import student_courses
 from miglab_pool.http.access.dependencies import RUNNER, MayMessage, needs
 from miglab_pool.http.access.principal import Principal, Right
 from miglab_pool.http.errors import REFUSED, DeniedError
@@ -143,17 +144,19 @@ async def _current_courses(request: Request, principal: Principal) -> set[str]:
     return courses | {lease.course for lease in snapshot.waiting if lease.user == principal.name}
 
 
-def _courses_of(request: Request, principal: Principal, now_in: Collection[str] = ()) -> set[str]:
-    """Return the courses of a student: the default course for who is in no other."""
-    courses = request.app.state.sign_in.book.courses.keys()
-    return courses & {*now_in, *principal.course_names} or {request.app.state.default_course}
+def _courses_of(
+    request: Request, principal: Principal, now_in: Collection[str] = ()
+) -> frozenset[str]:
+    """Return the courses of a student, with those in which they hold a slice or wait."""
+    state, groups = request.app.state, {*now_in, *principal.course_names}
+    return student_courses(groups, state.sign_in.book.courses, state.default_course)
 
 
 def _visible_courses(request: Request, principal: Principal, now_in: set[str]) -> list[str]:
     """Return the courses of which the principal may see the whole class, or themselves."""
     all_courses = request.app.state.sign_in.book.courses
     staffed = principal.courses(Right.SEE_CLASS)
-    own_courses = set() if principal.is_staff else _courses_of(request, principal, now_in)
+    own_courses = frozenset() if principal.is_staff else _courses_of(request, principal, now_in)
     return sorted(all_courses if staffed is None else (staffed | own_courses) & all_courses.keys())
 
 

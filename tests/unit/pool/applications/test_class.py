@@ -24,7 +24,7 @@ from miglab_pool.settings import Pool as PoolTable
 from miglab_pool.staff.log import AuditQuery
 
 from .conftest import as_, visiting
-from .fakes import ACCESS, BOOK, SECRET, FakeTokens
+from .fakes import ACCESS, BOOK, OWNERS, SECRET, FakeTokens
 
 MEMBERS = frozenset({"alice", "bob", "carol", "dan", "ilse"})
 STAFF, ALICE, BOB, ADMIN = (
@@ -61,7 +61,12 @@ class ClassLab:
             members=self._members,
         )
         student = student_app(
-            self.runner, tokens, SignalBoard(), default_course="ml", roster=pool.roster
+            self.runner,
+            tokens,
+            SignalBoard(),
+            courses=BOOK.courses,
+            default_course="ml",
+            roster=pool.roster,
         )
         self.staff = visiting(staff)
         self.student = visiting(student, "http://student")
@@ -254,6 +259,24 @@ async def test_messages_reach_students_without_a_slice(lab: ClassLab) -> None:
         message["users"] = users
         answer = await lab.staff.post("/api/classes/ml/messages", json=message, headers=STAFF)
         assert answer.status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("groups", "is_member"), [(["chess-club"], True), (["chess-club", "vision"], False)]
+)
+async def test_a_group_that_is_no_course_puts_nobody_elsewhere(
+    lab: ClassLab, monkeypatch: pytest.MonkeyPatch, groups: list[str], is_member: bool
+) -> None:
+    """Its members are in the default course: they read its messages and its notice of progress."""
+    monkeypatch.setitem(OWNERS, "alice-server", {**OWNERS["alice-server"], "groups": groups})
+    message = {"to_course": "ml", "text": "Room 2."}
+    assert (await lab.staff.post("/api/messages", json=message, headers=STAFF)).is_success
+    status = (await lab.student.get("/api/server", headers=SERVER)).json()
+    texts = [shown_message["text"] for shown_message in status["messages"]]
+    assert texts == ["Room 2."] * is_member
+    assert status["sharing"] == ({"ml": False} if is_member else {})
+    await lab.read_the_notice()
+    assert (await lab.report_progress(DONE)).is_success is is_member
 
 
 async def test_a_silent_hub_leaves_who_holds_or_waits(lab: ClassLab) -> None:
