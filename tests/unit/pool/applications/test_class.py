@@ -405,6 +405,20 @@ async def test_a_projector_is_shown_figures_and_no_name(lab: ClassLab) -> None:
     assert 'data-user="alice"' in (await lab.staff.get("/class?names=no", headers=ALICE)).text
 
 
+async def test_a_class_without_rows_has_the_form_of_messages(lab: ClassLab) -> None:
+    """The first row may come while the page is open; until then it sends nothing.
+
+    It does if the hub does not say who is in the course.
+    """
+    for is_complete in (True, False):
+        lab.members = CourseMembership(is_complete=is_complete)
+        page = (await lab.staff.get("/class?course=ml", headers=STAFF)).text
+        assert "Nobody is in this course yet." in page or not is_complete
+        assert ('id="send" disabled' in page) is is_complete and 'id="tell"' in page
+    projected = (await lab.staff.get("/class?course=ml&names=no", headers=STAFF)).text
+    assert 'id="tell"' not in projected
+
+
 async def test_a_row_leads_to_what_may_be_done(lab: ClassLab) -> None:
     """To the lease that is held, or the ticket that waits: the forms of the pool's page."""
     lease = lab.world.run("bob", course="ml")
