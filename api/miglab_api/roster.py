@@ -76,7 +76,8 @@ class RosterRow(WireModel):
         last_sign_at: when they last did something in JupyterLab; None if that is not known.
         experiments: what they have claimed or handed in, the latest first; None if not known.
         is_outside: whether they hold a slice or wait for one in the course and are not (any more)
-            in it; a slice they hold ends by the course's rules.
+            in it, so that no message to the whole course is counted for them; a slice they hold
+            ends by the course's rules.
     """
 
     user: str
@@ -97,8 +98,8 @@ class RosterView(WireModel):
 
     Attributes:
         is_shared: whether the course's servers tell how far their students are.
-        is_complete: whether the hub said who is in the course; else only those are listed who
-            hold a slice or wait.
+        is_complete: whether the hub said who is in the course; else those whom it did not name
+            are listed only if they hold a slice or wait.
     """
 
     course: str

@@ -1,4 +1,7 @@
-"""Which roles a person has, by lab.toml and by the hub's groups.  Pure.
+"""Which courses and roles a person has, by lab.toml and by the hub's groups.  Pure.
+
+A student is in each course whose group they are in, and without one in the default course; other
+groups are the hub's own affair.
 
 A role comes from lab.toml (and the rosters it names), or from a hub group: ``NAME-instructors`` and
 ``NAME-assistants`` for the course ``NAME``, so that the claims of LTI and OAuth work.  Names in
@@ -6,12 +9,25 @@ lab.toml are never put into these groups: the hub keeps a group's members until 
 them, and who is struck off in lab.toml is to lose the role at the next start.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
 INSTRUCTORS = "-instructors"
 ASSISTANTS = "-assistants"
+
+
+def student_courses(
+    groups: Iterable[str], courses: Collection[str], default_course: str
+) -> frozenset[str]:
+    """Return the courses of a student.
+
+    Args:
+        groups: the hub groups that the student is in.
+        courses: every course of the lab.
+        default_course: the course of students who are in no other.
+    """
+    return frozenset(group for group in groups if group in courses) or frozenset({default_course})
 
 
 @dataclass(frozen=True, slots=True)

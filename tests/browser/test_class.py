@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 from tests.browser.conftest import Come
 from tests.browser.people import (
     go,
@@ -104,7 +104,61 @@ def test_the_class_is_sorted_filtered_and_selected_by_keyboard(
     expect(instructor.get_by_role("dialog").get_by_text("Give more time").first).to_be_visible()
     instructor.keyboard.press("Escape")
     looks_good(instructor, "class-filtered")
+    instructor.get_by_role("button", name="Clear selection").click()
+    expect(instructor.get_by_role("button", name="Send to all 3")).to_be_enabled()
     instructor.get_by_role("link", name="Without names").click()
     expect(instructor.get_by_text("zoe")).to_have_count(0)
     expect(instructor.locator(".projected")).to_contain_text("on a slice")
     looks_good(instructor, "class-projected")
+
+
+class FakeClassAnswers:
+    """Answers the page's own refreshes without some rows and filters, as the pool later would."""
+
+    def __init__(self, page: Page) -> None:
+        self.gone: set[str] = set()
+        page.route(re.compile(r"/class\?"), self._answer)
+
+    def _answer(self, route: Route) -> None:
+        text = route.fetch().text()
+        for user in self.gone:
+            text = re.sub(rf'<tr data-user="{user}".*?</tr>', "", text, flags=re.DOTALL)
+        if "data-user=" not in text:
+            emptied = '<div class="part" id="part-class"><p>Nobody is in this course yet.</p></div>'
+            text = re.sub(
+                r'<div class="part" id="part-class">.*?(?=<section)', emptied, text, flags=re.DOTALL
+            )
+        if "wim" in self.gone:  # the last of whom nothing is known
+            text = re.sub(r'<button[^>]*data-only="not known".*?</button>', "", text)
+        route.fulfill(body=text, content_type="text/html")
+
+
+def test_a_message_to_the_selected_never_goes_to_all(instructor: Page) -> None:
+    """The selected leave the page: Send is off until the selection is cleared.
+
+    A filter goes with its figure; the last row's leaving stops nothing.
+    """
+    go(instructor, "Class")
+    instructor.get_by_label("Course").select_option("Computer vision")
+    rows = instructor.locator("#class-rows tbody tr:visible th")
+    expect(rows).to_have_text(["vi", "wim"])
+    answers = FakeClassAnswers(instructor)
+    instructor.get_by_label("Select wim").check()
+    instructor.get_by_role("button", name=re.compile(r"\d not known")).click()
+    expect(instructor.get_by_role("button", name="Send to the 1 selected")).to_be_enabled()
+    answers.gone = {"wim"}
+    expect(instructor.get_by_role("button", name="Send to the 0 selected")).to_be_disabled()
+    expect(instructor.get_by_text("no longer in this class: 1")).to_be_visible()
+    expect(rows).to_have_text(["vi"])
+    expect(instructor.get_by_role("button", name="1 not known")).to_have_count(0)
+    expect(instructor.locator("#only-all")).to_have_attribute("aria-pressed", "true")
+    instructor.get_by_role("button", name="Clear selection").click()
+    expect(instructor.get_by_role("button", name="Send to all 1")).to_be_enabled()
+    expect(instructor.get_by_role("button", name="Clear selection")).to_be_hidden()
+    answers.gone = {"vi", "wim"}
+    expect(instructor.get_by_text("Nobody is in this course yet.")).to_be_visible()
+    expect(instructor.get_by_role("button", name="Send to all 0")).to_be_disabled()
+    answers.gone = set()
+    expect(rows).to_have_text(["vi", "wim"])
+    expect(instructor.get_by_role("button", name="Send to all 2")).to_be_enabled()
+    instructor.unroute_all(behavior="ignoreErrors")

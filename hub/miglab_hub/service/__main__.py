@@ -157,6 +157,7 @@ def assemble(settings: Settings) -> ServiceParts:
         runner,
         server_tokens,
         board,
+        courses=settings.courses,
         default_course=settings.servers.default_course,
         roster=pool.roster,
     )

@@ -313,7 +313,7 @@ def management_app(
         notices: labels that every page shows, such as "simulated GPUs".
         title: the lab's name on every page.
         course_titles: the title of each course.
-        members: returns who is in a course; None while that is not known.
+        members: returns who is in a course, as far as that is known.
         timezone: the time zone of the days and weeks of usage reports.
         look: examines the host, for the Health page; may take long.
     """

@@ -20,6 +20,7 @@ from miglab_api.scopes import LEASE_SCOPE
 from miglab_api.staff import StaffMessage
 from miglab_api.standings import line_of_server
 from miglab_api.tickets import RequeueRequest, TicketView
+from miglab_pool.course_roles import student_courses
 from miglab_pool.http.access.auth import bearer_token, server_of, user_id_of
 from miglab_pool.http.access.hub_tokens import HubTokens
 from miglab_pool.http.connection_limits import peer_of
@@ -165,6 +166,7 @@ def student_app(
     tokens: HubTokens,
     board: SignalBoard,
     *,
+    courses: Collection[str] = (),
     default_course: str = "",
     roster: ClassRoster | None = None,
     clock: Callable[[], float] = time.monotonic,
@@ -175,6 +177,7 @@ def student_app(
         runner: runs the pool.
         tokens: say which server a token belongs to.
         board: takes the signals of servers.
+        courses: every course of the lab; no other group of the hub is a course.
         default_course: the course of students who are in none.
         roster: takes reports of students' progress; None: progress is not shared.
         clock: seconds that never jump.
@@ -188,7 +191,8 @@ def student_app(
         routes=_routes().routes,
     )
     app.state.runner, app.state.tokens, app.state.board = runner, tokens, board
-    app.state.default_course, app.state.roster = default_course, roster
+    app.state.courses, app.state.default_course = courses, default_course
+    app.state.roster = roster
     app.state.writes = TokenBuckets(
         WRITES_BURST,
         WRITES_PER_S,
@@ -260,8 +264,9 @@ async def own_server(request: Request) -> OwnServer:
     user_id = user_id_of(model)
     runner: StudentRunner = request.app.state.runner
     user = await runner.name_of(user_id, user_name) if user_id else user_name
-    groups = tuple(model.get("groups") or [request.app.state.default_course])
-    return OwnServer(user, server_name, groups)
+    state = request.app.state
+    courses = student_courses(model.get("groups") or (), state.courses, state.default_course)
+    return OwnServer(user, server_name, tuple(sorted(courses)))
 
 
 Me = Annotated[OwnServer, Depends(own_server)]

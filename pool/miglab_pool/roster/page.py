@@ -17,6 +17,7 @@ from miglab_api.roster import ClassMessage, ExperimentStage, Presence, RosterRow
 from miglab_api.staff import MessageRequest, SentMessage
 from miglab_api.tickets import TicketState, TicketView
 from miglab_api.usage import csv_text
+from miglab_pool.course_roles import student_courses
 from miglab_pool.http.access.dependencies import RUNNER, MayMessage, needs
 from miglab_pool.http.access.principal import Principal, Right
 from miglab_pool.http.errors import REFUSED, DeniedError
@@ -25,6 +26,7 @@ from miglab_pool.http.runner_protocol import RunnerOf
 from miglab_pool.leases.transactions import Leases
 from miglab_pool.reclaim.activity import IDLE
 from miglab_pool.reclaim.round import Reclaimer
+from miglab_pool.roster.members import CourseMembership
 from miglab_pool.roster.transactions import ClassRoster, LastReport, SharedProgress
 from miglab_pool.staff.actions import Staff
 
@@ -118,6 +120,7 @@ async def page(request: Request, principal: Principal) -> str:
         principal,
         "class",
         course=course,
+        is_default=course == state.default_course,
         courses={name: state.course_titles.get(name) or name for name in courses},
         roster=roster_view,
         marks=MARKS,
@@ -143,17 +146,19 @@ async def _current_courses(request: Request, principal: Principal) -> set[str]:
     return courses | {lease.course for lease in snapshot.waiting if lease.user == principal.name}
 
 
-def _courses_of(request: Request, principal: Principal, now_in: Collection[str] = ()) -> set[str]:
-    """Return the courses of a student: the default course for who is in no other."""
-    courses = request.app.state.sign_in.book.courses.keys()
-    return courses & {*now_in, *principal.course_names} or {request.app.state.default_course}
+def _courses_of(
+    request: Request, principal: Principal, now_in: Collection[str] = ()
+) -> frozenset[str]:
+    """Return the courses of a student, with those in which they hold a slice or wait."""
+    state, groups = request.app.state, {*now_in, *principal.course_names}
+    return student_courses(groups, state.sign_in.book.courses, state.default_course)
 
 
 def _visible_courses(request: Request, principal: Principal, now_in: set[str]) -> list[str]:
     """Return the courses of which the principal may see the whole class, or themselves."""
     all_courses = request.app.state.sign_in.book.courses
     staffed = principal.courses(Right.SEE_CLASS)
-    own_courses = set() if principal.is_staff else _courses_of(request, principal, now_in)
+    own_courses = frozenset() if principal.is_staff else _courses_of(request, principal, now_in)
     return sorted(all_courses if staffed is None else (staffed | own_courses) & all_courses.keys())
 
 
@@ -228,7 +233,9 @@ async def _read_roster(request: Request, principal: Principal, course: str) -> R
     runner: ClassRunner = state.runner
     is_staff = principal.may(Right.SEE_CLASS, course)
     own_name = {principal.name} if course in _courses_of(request, principal) else set()
-    members = await state.members(course) if is_staff else own_name
+    members = CourseMembership(frozenset(own_name), is_complete=True)
+    if is_staff:
+        members = await state.members(course)
     activity = runner.reclaimer.activities() if runner.reclaimer else {}
     idle = {lease for lease, doing in activity.items() if doing in IDLE}
     snapshot = await runner.snapshot()
@@ -240,14 +247,14 @@ async def _read_roster(request: Request, principal: Principal, course: str) -> R
     leases = {r.user: r for r in live_leases if r.course == course and r.id not in offered}
     in_queue = (*snapshot.waiting, *snapshot.offered)  # of two tickets, the offer is shown
     tickets = {r.user: r for r in in_queue if r.course == course and r.user}
-    listed = members if is_staff and course != state.default_course else None
+    listed = members.users if is_staff and members.is_complete else None
     staff = state.sign_in.book.courses.get(course)
     teachers = (staff.instructors | staff.assistants) if staff else frozenset()
-    users = ((members or set()) | leases.keys() | tickets.keys()) - teachers
+    users = (members.users | leases.keys() | tickets.keys()) - teachers
     return RosterView(
         course=course,
         is_shared=shared.is_shared,
-        is_complete=members is not None,
+        is_complete=members.is_complete,
         rows=tuple(
             _roster_row(user, leases.get(user), tickets.get(user), idle, shared).model_copy(
                 update={"is_outside": listed is not None and user not in listed}

@@ -67,6 +67,7 @@ async def _serve(settings: SlurmSettings, sockets: tuple[socket.socket, socket.s
         runner,
         server_tokens,
         board,
+        courses=settings.courses,
         default_course=settings.servers.default_course,
     )
     management = management_app(settings, runner, sign_in)

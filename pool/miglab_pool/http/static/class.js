@@ -1,5 +1,6 @@
 // The class: rows stay current, in the order and of the kind that was chosen; whoever is selected
-// stays selected, and a message says whom it reaches before it goes.
+// stays selected, and a message says whom it reaches before it goes.  A message to the selected
+// never becomes one to all, even if none of them is listed any more.
 
 import "./details.js";
 import { ask, byId, say, showRefusal } from "./frame.js";
@@ -46,12 +47,14 @@ function sortRows() {
 }
 
 function filterRows() {
+  const filters = [...document.querySelectorAll("[data-only]")];
+  if (!filters.some((button) => button.dataset.only === shownOnly)) shownOnly = ""; // nobody is of that kind now
   const query = byId("find")?.value.trim().toLowerCase() ?? "";
   for (const row of rows()) {
     const isOfKind = !shownOnly || row.dataset.is === shownOnly || (shownOnly === "handed in" && "handedIn" in row.dataset);
     row.hidden = !isOfKind || !row.textContent.toLowerCase().includes(query);
   }
-  for (const button of document.querySelectorAll("[data-only]")) {
+  for (const button of filters) {
     button.setAttribute("aria-pressed", button.dataset.only === shownOnly);
   }
   if (byId("found")) byId("found").textContent = query || shownOnly ? `${shownRows().length} of ${rows().length} shown` : "";
@@ -67,21 +70,32 @@ function limitTabStops() {
 
 function count() {
   for (const row of rows()) if (boxOf(row)) boxOf(row).checked = selectedUsers.has(row.dataset.user);
+  if (byId("pick-all")) checkPickAll();
   if (!form) return;
   const selected = selectedRows();
-  const addressees = selected.length ? selected : courseRows();
+  const isToAll = selectedUsers.size === 0;
+  const addressees = isToAll ? courseRows() : selected;
   const withServer = addressees.filter((row) => "there" in row.dataset).length;
   const unknown = addressees.filter((row) => row.dataset.is === "not known").length;
   const hidden = selected.filter((row) => row.hidden).length;
+  const gone = selectedUsers.size - selected.length;
   const all = byId("incomplete") ? `Send to all, at least ${addressees.length}` : `Send to all ${addressees.length}`;
-  byId("send").textContent = selected.length ? `Send to the ${selected.length} selected` : all;
-  byId("reach").textContent = `${withServer} of ${addressees.length} have a server now`
+  byId("send").textContent = isToAll ? all : `Send to the ${selected.length} selected`;
+  byId("send").disabled = addressees.length === 0 && !(isToAll && byId("incomplete"));
+  byId("unselect").hidden = isToAll;
+  const reach = `${withServer} of ${addressees.length} have a server now`
     + (unknown ? `, and of ${unknown} it is not known` : "")
     + (withServer < addressees.length ? "; the others see it if they start one in time." : ".")
     + (hidden ? ` ${hidden} of those selected are not shown now.` : "");
-  const shownSelected = shownRows().filter((row) => selectedUsers.has(row.dataset.user)).length;
-  byId("pick-all").checked = shownSelected > 0 && shownSelected === shownRows().length;
-  byId("pick-all").indeterminate = shownSelected > 0 && shownSelected < shownRows().length;
+  byId("reach").textContent = (addressees.length ? reach : "")
+    + (gone ? ` Selected, but no longer in this class: ${gone}. They do not get the message.` : "");
+}
+
+function checkPickAll() {
+  const shown = shownRows();
+  const selected = shown.filter((row) => selectedUsers.has(row.dataset.user)).length;
+  byId("pick-all").checked = selected > 0 && selected === shown.length;
+  byId("pick-all").indeterminate = selected > 0 && selected < shown.length;
 }
 
 function show() {
@@ -97,6 +111,11 @@ function select(row, isSelected) {
   else selectedUsers.delete(row.dataset.user);
 }
 
+function unselect() {
+  selectedUsers.clear();
+  byId("text").focus(); // the button is about to be hidden
+}
+
 const main = byId("main");
 main.addEventListener("change", ({ target }) => {
   if (target.id === "course") return target.form.requestSubmit();
@@ -109,7 +128,8 @@ main.addEventListener("change", ({ target }) => {
 main.addEventListener("click", ({ target }) => {
   const button = target.closest("button");
   if (!button) return;
-  if (button.dataset.only !== undefined) shownOnly = button.dataset.only;
+  if (button.id === "unselect") unselect();
+  else if (button.dataset.only !== undefined) shownOnly = button.dataset.only;
   else if (button.id.startsWith("sort-")) {
     isDescending = button.id === sortedBy ? !isDescending : "largestFirst" in button.dataset;
     sortedBy = button.id;
@@ -145,13 +165,15 @@ form?.addEventListener("submit", async (event) => {
   event.preventDefault();
   const message = { text: form.elements.text.value, minutes: Number(form.elements.minutes.value) };
   const { course } = form.dataset;
+  const isToAll = selectedUsers.size === 0;
   const users = selectedRows().map((row) => row.dataset.user);
+  if (byId("send").disabled) return;
   form.querySelector("[role=alert]").textContent = "";
   try {
-    if (users.length) await ask("POST", `classes/${encodeURIComponent(course)}/messages`, { users, ...message });
-    else await ask("POST", "messages", { to_course: course, ...message });
+    if (isToAll) await ask("POST", "messages", { to_course: course, ...message });
+    else await ask("POST", `classes/${encodeURIComponent(course)}/messages`, { users, ...message });
     const all = courseRows().length;
-    say(users.length ? `Message sent: ${users.length} of ${rows().length} students.` : `Message sent to all ${all}.`);
+    say(isToAll ? `Message sent to all ${all}.` : `Message sent: ${users.length} of ${rows().length} students.`);
     form.elements.text.value = "";
     selectedUsers.clear();
     count();

@@ -134,7 +134,8 @@ async def student(
     runner: PoolRunner, tokens: FakeTokens, board: SignalBoard
 ) -> AsyncIterator[httpx.AsyncClient]:
     """The student listener."""
-    transport = httpx.ASGITransport(student_app(runner, tokens, board, default_course="everyone"))
+    app = student_app(runner, tokens, board, courses=BOOK.courses, default_course="everyone")
+    transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://student") as client:
         yield client
 

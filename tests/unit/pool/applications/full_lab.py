@@ -45,7 +45,8 @@ def apps(pool: Pool, findings: tuple[Finding, ...] = ()) -> tuple[FastAPI, FastA
     tokens = FakeTokens(ACCESS)
     sign_in = SignIn(ACCESS, SECRET, BOOK, tokens)
     staff = management_app(runner, sign_in, default_course="everyone", notices=(EVIL,))
-    return staff, student_app(runner, tokens, board, default_course="everyone")
+    student = student_app(runner, tokens, board, courses=BOOK.courses, default_course="everyone")
+    return staff, student
 
 
 class FullLab:

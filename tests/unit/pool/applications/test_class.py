@@ -1,7 +1,9 @@
 """The Class page over the real pool: who is told what of whom, and from when on."""
 
+import asyncio
+import logging
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,13 +20,18 @@ from miglab_pool.http.access.auth import SignIn
 from miglab_pool.http.access.hub_tokens import HubTokens
 from miglab_pool.ledger import people
 from miglab_pool.reclaim.activity import Activity, SignalBoard
-from miglab_pool.roster.members import PAGE_SIZE, CourseMembers
+from miglab_pool.roster.members import (
+    FAILURE_BELIEVED_S,
+    PAGE_SIZE,
+    CourseMembers,
+    CourseMembership,
+)
 from miglab_pool.settings import Course, PoolSettings
 from miglab_pool.settings import Pool as PoolTable
 from miglab_pool.staff.log import AuditQuery
 
 from .conftest import as_, visiting
-from .fakes import ACCESS, BOOK, SECRET, FakeTokens
+from .fakes import ACCESS, BOOK, OWNERS, SECRET, FakeTokens
 
 MEMBERS = frozenset({"alice", "bob", "carol", "dan", "ilse"})
 STAFF, ALICE, BOB, ADMIN = (
@@ -42,9 +49,11 @@ class ClassLab:
         courses = {
             "ml": Course(title="Machine learning", shares_progress=True, **offers),
             "vision": Course(title="Vision", **offers),
+            "everyone": Course(title="Open lab", **offers),
         }
         self.world = World(folder, PoolSettings(courses=courses, pool=PoolTable(keep_days=30)))
-        self.members: frozenset[str] | None = MEMBERS
+        self.members = CourseMembership(MEMBERS, is_complete=True)
+        self.groups = {"ml"}
         self.activity_by_lease: dict[int, Activity] = {}
         pool = self.world.pool
         self.runner = PoolRunner(pool, Metrics({"1g.5gb"}))
@@ -61,7 +70,12 @@ class ClassLab:
             members=self._members,
         )
         student = student_app(
-            self.runner, tokens, SignalBoard(), default_course="ml", roster=pool.roster
+            self.runner,
+            tokens,
+            SignalBoard(),
+            courses=BOOK.courses,
+            default_course="ml",
+            roster=pool.roster,
         )
         self.staff = visiting(staff)
         self.student = visiting(student, "http://student")
@@ -70,8 +84,8 @@ class ClassLab:
         """As every course is at first."""
         self.world.pool.store.settings.courses["ml"] = Course(shapes=("1g.5gb",), default="1g.5gb")
 
-    async def _members(self, course: str) -> frozenset[str] | None:
-        return self.members if course == "ml" else frozenset()
+    async def _members(self, course: str) -> CourseMembership:
+        return self.members if course in self.groups else CourseMembership(is_complete=True)
 
     async def rows(self, headers: dict[str, str] = STAFF) -> dict[str, dict[str, object]]:
         answer = await self.staff.get("/api/classes/ml", headers=headers)
@@ -203,7 +217,7 @@ async def test_students_see_their_own_row(lab: ClassLab) -> None:
     Who is in no course is in the default one.  A guest, who holds a slice in a course without being
     on its roster, sees their own there; a course that the lab does not have is no empty class.
     """
-    lab.members = MEMBERS - {"bob"}
+    lab.members = CourseMembership(MEMBERS - {"bob"}, is_complete=True)
     assert 'data-user="bob"' in (await lab.staff.get("/class", headers=BOB)).text
     lab.world.run("bob", course="ml")
     assert list(await lab.rows(ALICE)) == ["alice"]
@@ -220,15 +234,26 @@ async def test_students_see_their_own_row(lab: ClassLab) -> None:
 async def test_who_was_taken_out_of_the_course_is_marked(lab: ClassLab) -> None:
     """With what they still hold, for staff alone; nobody is while the hub is silent."""
     lab.world.run("bob", course="ml")
-    lab.members = MEMBERS - {"bob"}
+    lab.members = CourseMembership(MEMBERS - {"bob"}, is_complete=True)
     marks = {user: row["is_outside"] for user, row in (await lab.rows()).items()}
     assert marks == {"alice": False, "bob": True, "carol": False, "dan": False}
     assert "not in the course</span>" in (await lab.staff.get("/class", headers=STAFF)).text
     sheet = await lab.staff.get("/api/classes/ml?format=csv", headers=STAFF)
     assert [line.endswith('"yes"') for line in sheet.text.splitlines()[1:3]] == [False, True]
     assert "not in the course</span>" not in (await lab.staff.get("/class", headers=BOB)).text
-    lab.members = None
+    lab.members = CourseMembership(MEMBERS - {"bob"})
     assert not (await lab.rows())["bob"]["is_outside"]
+
+
+async def test_a_message_to_the_default_course_counts_whom_it_reaches(lab: ClassLab) -> None:
+    """Who holds a slice there and is in another course is marked, and is not counted."""
+    lab.members, lab.groups = CourseMembership(frozenset({"dora"}), is_complete=True), {"everyone"}
+    for user in ("alice", "dora"):
+        lab.world.run(user, course="everyone")
+    page = (await lab.staff.get("/class?course=everyone", headers=ADMIN)).text
+    rows = re.findall(r'<tr data-user="(\w+)"[^>]*?( data-outside)?>', page)
+    assert rows == [("alice", " data-outside"), ("dora", "")]
+    assert "They are in another course" in page and "They get no new slice" not in page
 
 
 async def test_looking_and_exporting_are_in_the_log(lab: ClassLab) -> None:
@@ -256,11 +281,31 @@ async def test_messages_reach_students_without_a_slice(lab: ClassLab) -> None:
         assert answer.status_code == 403
 
 
+@pytest.mark.parametrize(
+    ("groups", "is_member"), [(["chess-club"], True), (["chess-club", "vision"], False)]
+)
+async def test_a_group_that_is_no_course_puts_nobody_elsewhere(
+    lab: ClassLab, monkeypatch: pytest.MonkeyPatch, groups: list[str], is_member: bool
+) -> None:
+    """Its members are in the default course: they read its messages and its notice of progress."""
+    monkeypatch.setitem(OWNERS, "alice-server", {**OWNERS["alice-server"], "groups": groups})
+    message = {"to_course": "ml", "text": "Room 2."}
+    assert (await lab.staff.post("/api/messages", json=message, headers=STAFF)).is_success
+    status = (await lab.student.get("/api/server", headers=SERVER)).json()
+    texts = [shown_message["text"] for shown_message in status["messages"]]
+    assert texts == ["Room 2."] * is_member
+    assert status["sharing"] == ({"ml": False} if is_member else {})
+    await lab.read_the_notice()
+    assert (await lab.report_progress(DONE)).is_success is is_member
+
+
 async def test_a_silent_hub_leaves_who_holds_or_waits(lab: ClassLab) -> None:
-    """The page says that the list is not whole."""
-    lab.members = None
+    """The page says that the list is not whole, also if the hub names some."""
+    lab.members = CourseMembership()
     lab.world.run("bob", course="ml")
     assert list(await lab.rows()) == ["bob"]
+    lab.members = CourseMembership(frozenset({"dan"}))
+    assert list(await lab.rows()) == ["bob", "dan"]
     page = await lab.staff.get("/class?course=ml", headers=STAFF)
     assert "The hub does not say now who is in this course" in page.text
 
@@ -280,7 +325,9 @@ async def test_what_is_old_or_shared_no_longer_goes(lab: ClassLab) -> None:
     assert lab.world.pool.roster.progress_of("ml").readers == frozenset()
 
 
-def hub_api(hub: Callable[[httpx.Request], httpx.Response]) -> httpx.AsyncClient:
+def hub_api(
+    hub: Callable[[httpx.Request], httpx.Response | Awaitable[httpx.Response]],
+) -> httpx.AsyncClient:
     """A client of a hub that answers so."""
     return httpx.AsyncClient(base_url="http://hub/hub/api", transport=httpx.MockTransport(hub))
 
@@ -310,10 +357,36 @@ async def test_the_default_course_is_whoever_is_in_no_other_and_teaches_none() -
         return httpx.Response(200, json=page)
 
     members = await CourseMembers(hub_api(hub), BOOK, "everyone").of("everyone")
-    assert members == {"ada", "chess", *(f"s{n}" for n in range(PAGE_SIZE))}
+    assert members == ({"ada", "chess", *(f"s{n}" for n in range(PAGE_SIZE))}, True)
     for user in users:
         user.pop("groups")
-    assert await CourseMembers(hub_api(hub), BOOK, "everyone").of("everyone") is None
+    assert await CourseMembers(hub_api(hub), BOOK, "everyone").of("everyone") == (set(), False)
+
+
+async def test_a_hub_that_lists_no_users_leaves_the_group(caplog: pytest.LogCaptureFixture) -> None:
+    """Its members are shown; the log has what was asked and what came.
+
+    Viewers at once share one attempt, and the next one comes after `FAILURE_BELIEVED_S`.
+    """
+    paths, clock = [], [0.0]
+
+    async def hub(request: httpx.Request) -> httpx.Response:
+        paths.append(request.url.path)
+        await asyncio.sleep(0)  # the other viewers ask meanwhile
+        if request.url.path.endswith("/groups/everyone"):
+            return httpx.Response(200, json={"users": ["ada"]})
+        return httpx.Response(403, json={"status": 403, "message": "Missing required scopes"})
+
+    members = CourseMembers(hub_api(hub), BOOK, "everyone", lambda: clock[0])
+    with caplog.at_level(logging.WARNING):
+        answers = await asyncio.gather(*(members.of("everyone") for _ in range(5)))
+    assert answers == [({"ada"}, False)] * 5
+    assert paths == ["/hub/api/groups/everyone", "/hub/api/users"]
+    [message] = caplog.messages
+    assert "GET http://hub/hub/api/users?" in message and "HTTP 403" in message
+    clock[0] = FAILURE_BELIEVED_S
+    assert await members.of("everyone") == ({"ada"}, False)
+    assert len(paths) == 4
 
 
 async def test_a_projector_is_shown_figures_and_no_name(lab: ClassLab) -> None:
@@ -332,6 +405,20 @@ async def test_a_projector_is_shown_figures_and_no_name(lab: ClassLab) -> None:
     assert 'data-user="alice"' in (await lab.staff.get("/class?names=no", headers=ALICE)).text
 
 
+async def test_a_class_without_rows_has_the_form_of_messages(lab: ClassLab) -> None:
+    """The first row may come while the page is open; until then it sends nothing.
+
+    It does if the hub does not say who is in the course.
+    """
+    for is_complete in (True, False):
+        lab.members = CourseMembership(is_complete=is_complete)
+        page = (await lab.staff.get("/class?course=ml", headers=STAFF)).text
+        assert "Nobody is in this course yet." in page or not is_complete
+        assert ('id="send" disabled' in page) is is_complete and 'id="tell"' in page
+    projected = (await lab.staff.get("/class?course=ml&names=no", headers=STAFF)).text
+    assert 'id="tell"' not in projected
+
+
 async def test_a_row_leads_to_what_may_be_done(lab: ClassLab) -> None:
     """To the lease that is held, or the ticket that waits: the forms of the pool's page."""
     lease = lab.world.run("bob", course="ml")
@@ -347,7 +434,10 @@ async def test_a_row_leads_to_what_may_be_done(lab: ClassLab) -> None:
 
 
 async def test_the_hub_is_asked_once_a_minute() -> None:
-    """Its last answer holds while it is silent; a group that does not exist has nobody."""
+    """Its last answer holds while it is silent; a group that does not exist has nobody.
+
+    A silent hub is asked again before a minute is over.
+    """
     paths, clock, users = [], [0.0], {"ml": ["ada"]}
 
     def hub(request: httpx.Request) -> httpx.Response:
@@ -360,13 +450,16 @@ async def test_the_hub_is_asked_once_a_minute() -> None:
         return httpx.Response(200, json={"users": users[name]})
 
     members = CourseMembers(hub_api(hub), BOOK, "everyone", lambda: clock[0])
-    assert await members.of("ml") == await members.of("ml") == {"ada"}
-    assert await members.of("chess") == frozenset()
+    assert await members.of("ml") == await members.of("ml") == ({"ada"}, True)
+    assert await members.of("chess") == (set(), True)
     users.clear()
     clock[0] = 61.0
-    assert await members.of("ml") == {"ada"}
-    assert await members.of("vision") is None
+    assert await members.of("ml") == await members.of("ml") == ({"ada"}, True)
+    assert await members.of("vision") == (set(), False)
     assert paths.count("/hub/api/groups/ml") == 2
+    users["ml"] = ["ada", "bo"]
+    clock[0] += FAILURE_BELIEVED_S
+    assert await members.of("ml") == ({"ada", "bo"}, True)
 
 
 async def test_progress_goes_with_the_person(lab: ClassLab) -> None:
