@@ -120,6 +120,18 @@ def test_it_says_what_is_missing_before_it_goes(tmp_path, monkeypatch):
     assert "Nothing is missing." in labkit.hand_in(folder=tmp_path)._repr_html_()
 
 
+def test_a_damaged_file_was_measured(tmp_path, monkeypatch):
+    """An experiment whose file cannot be read is called damaged, never unmeasured or not begun."""
+    monkeypatch.setenv("JUPYTERHUB_USER", "zoë")
+    (tmp_path / "1_timers.ipynb").write_text(course_notebook(is_run=False))
+    (tmp_path / "evidence").mkdir()
+    (tmp_path / "evidence" / "T-1.json").write_text("{")
+    damaged, unmeasured, *unchecked = labkit.hand_in(folder=tmp_path).notes
+    assert "T-1.json is not whole" in damaged
+    assert unmeasured == "1_timers: not measured: T-2."
+    assert len(unchecked) == 3 and all("not checked" in note for note in unchecked)
+
+
 def test_it_warns_if_nothing_counts(work):
     """Evidence of which nothing is the student's own is no work yet."""
     assert labkit.hand_in(folder=work).notes[0] == "No experiment counts as your own work yet."
