@@ -145,8 +145,9 @@ def _without_outputs(data: dict[str, Any]) -> str:
     for cell in data["cells"]:
         if cell.get("cell_type") == "code":
             cell["outputs"], cell["execution_count"] = [], None
-    data.get("metadata", {}).pop("widgets", None)
-    return json.dumps(data, ensure_ascii=False, indent=1)
+    if isinstance(metadata := data.get("metadata"), dict):
+        metadata.pop("widgets", None)
+    return json.dumps(data, indent=1)  # in ASCII: half of a surrogate pair has no UTF-8
 
 
 def _read_evidence(folder: Path) -> tuple[dict[str, str], dict[str, str], dict[str, Evidence]]:

@@ -61,12 +61,18 @@ def _joined(text: Any) -> str:
 
 
 def _printed(cell: Mapping[str, Any]) -> str:
-    """Return what a cell printed, or showed as text."""
-    outputs = cell.get("outputs") or ()
+    """Return what a cell printed, or showed as text; outputs of another form say nothing."""
+    outputs = cell.get("outputs")
     return "\n".join(
-        _joined(output.get("text") or output.get("data", {}).get("text/plain"))
-        for output in outputs
+        _output_text(output)
+        for output in (outputs if isinstance(outputs, list) else ())
+        if isinstance(output, dict)
     )
+
+
+def _output_text(output: Mapping[str, Any]) -> str:
+    data = output.get("data")
+    return _joined(output.get("text") or (data.get("text/plain") if isinstance(data, dict) else ""))
 
 
 def list_missing(

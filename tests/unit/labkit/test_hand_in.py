@@ -147,6 +147,32 @@ def test_nothing_to_hand_in_is_said(tmp_path):
     assert not list(tmp_path.glob("hand-in*"))
 
 
+CHECKED = {"cell_type": "code", "source": "labkit.exercises.check_timer(f)"}
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"cells": [CHECKED | {"outputs": ["right: it waits.", None, 3]}]},
+        {"cells": [CHECKED | {"outputs": 5}]},
+        {"cells": [CHECKED | {"outputs": [{"data": None}, {"data": "text"}, {"text": 1}]}]},
+        {"cells": [CHECKED], "metadata": None},
+        {"cells": [CHECKED, {}, {"cell_type": "markdown", "source": None}], "metadata": ["kept"]},
+        {"cells": [CHECKED, {"cell_type": "markdown", "source": "half a sign: \ud83d"}]},
+    ],
+)
+def test_an_odd_notebook_is_handed_in_whole(tmp_path, monkeypatch, odd):
+    """Outputs, metadata and text as no editor writes them: all but the outputs is in the zip."""
+    monkeypatch.setenv("JUPYTERHUB_USER", "zoë")
+    (tmp_path / "1_timers.ipynb").write_text(json.dumps(odd))
+    hand_in = labkit.hand_in(folder=tmp_path)
+    assert hand_in.notes == ("Not begun: 1_timers.",)
+    cleared, *others = odd["cells"]
+    assert json.loads(read_zip(hand_in.file).notebooks["1_timers"]) == odd | {
+        "cells": [cleared | {"outputs": [], "execution_count": None}, *others]
+    }
+
+
 def test_a_fresh_copy_lies_beside_the_edited_one(work, tmp_path_factory, monkeypatch):
     """Every copy is new; neither the edited notebook nor an earlier copy is touched.
 
