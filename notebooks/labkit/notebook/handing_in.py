@@ -108,8 +108,8 @@ def hand_in(*notebooks: str | Path, folder: Path = Path()) -> HandIn:
     contents = {path: _read_notebook(path) for path in paths}
     tasks = {path.stem: read_tasks(data["cells"]) for path, data in contents.items()}
     notebook_texts = {path.name: _without_outputs(data) for path, data in contents.items()}
-    evidence_texts, notes, runs = _read_evidence(folder / store.FOLDER)
-    notes += list_missing(tasks, runs)
+    evidence_texts, damage_notes, runs = _read_evidence(folder / store.FOLDER)
+    notes = [*damage_notes.values(), *list_missing(tasks, runs, damage_notes.keys())]
     if not notebook_texts and not evidence_texts:
         raise LabError(f"Nothing to hand in: no notebook and no evidence in {folder.resolve()}.")
     manifest = {"format": FORMAT, "student": student_here(), "at": now_text()}
@@ -145,20 +145,24 @@ def _without_outputs(data: dict[str, Any]) -> str:
     for cell in data["cells"]:
         if cell.get("cell_type") == "code":
             cell["outputs"], cell["execution_count"] = [], None
-    data.get("metadata", {}).pop("widgets", None)
-    return json.dumps(data, ensure_ascii=False, indent=1)
+    if isinstance(metadata := data.get("metadata"), dict):
+        metadata.pop("widgets", None)
+    return json.dumps(data, indent=1)  # in ASCII: half of a surrogate pair has no UTF-8
 
 
-def _read_evidence(folder: Path) -> tuple[dict[str, str], list[str], dict[str, Evidence]]:
-    """The evidence files' texts, damaged ones too; a note on each of these; what the others say."""
-    texts, notes, runs = {}, [], {}
+def _read_evidence(folder: Path) -> tuple[dict[str, str], dict[str, str], dict[str, Evidence]]:
+    """The evidence files' texts, damaged ones too; a note on each of these; what the others say.
+
+    The notes and what the others say are by experiment.
+    """
+    texts, damage_notes, runs = {}, {}, {}
     for file in sorted(folder.glob("*.json")):
         texts[file.name] = file.read_text(encoding="utf-8", errors="replace")
         try:
             runs[file.stem] = store.load(file)
         except EvidenceDamaged as error:
-            notes.append(str(error))
-    return texts, notes, runs
+            damage_notes[file.stem] = str(error)
+    return texts, damage_notes, runs
 
 
 def _marker_row(run: Evidence) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ are called optional lack nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,44 +61,54 @@ def _joined(text: Any) -> str:
 
 
 def _printed(cell: Mapping[str, Any]) -> str:
-    """Return what a cell printed, or showed as text."""
-    outputs = cell.get("outputs") or ()
+    """Return what a cell printed, or showed as text; outputs of another form say nothing."""
+    outputs = cell.get("outputs")
     return "\n".join(
-        _joined(output.get("text") or output.get("data", {}).get("text/plain"))
-        for output in outputs
+        _output_text(output)
+        for output in (outputs if isinstance(outputs, list) else ())
+        if isinstance(output, dict)
     )
 
 
+def _output_text(output: Mapping[str, Any]) -> str:
+    data = output.get("data")
+    return _joined(output.get("text") or (data.get("text/plain") if isinstance(data, dict) else ""))
+
+
 def list_missing(
-    notebooks: Mapping[str, NotebookTasks], evidence: Mapping[str, Evidence]
+    notebooks: Mapping[str, NotebookTasks],
+    evidence: Mapping[str, Evidence],
+    damaged: Collection[str],
 ) -> Iterator[str]:
     """Yield what is missing, a sentence each.
 
     Args:
         notebooks: the tasks of each notebook that is handed in, by its name.
         evidence: what was measured, by experiment.
+        damaged: the experiments whose files are damaged; they count as measured.
     """
+    measured = {*evidence, *damaged}
     if evidence and not any(run.is_students for run in evidence.values()):
         yield "No experiment counts as your own work yet."
-    untouched = [name for name, tasks in notebooks.items() if _is_untouched(tasks, evidence)]
+    untouched = [name for name, tasks in notebooks.items() if _is_untouched(tasks, measured)]
     for name, tasks in notebooks.items():
         if name not in untouched:
-            yield from _missing_in(name, tasks, evidence)
+            yield from _missing_in(name, tasks, measured)
     if untouched:
         yield f"Not begun: {', '.join(untouched)}."
     for run in evidence.values():
         yield from _missing_of(run)
 
 
-def _is_untouched(tasks: NotebookTasks, evidence: Mapping[str, Evidence]) -> bool:
+def _is_untouched(tasks: NotebookTasks, measured: set[str]) -> bool:
     """Return whether a notebook asks for something, and nothing of it was tried."""
     has_tasks = tasks.experiments or tasks.exercises
     is_tried = any(answer is not None for answer in tasks.exercises.values())
-    return bool(has_tasks) and not is_tried and not {*tasks.experiments} & evidence.keys()
+    return bool(has_tasks) and not is_tried and measured.isdisjoint(tasks.experiments)
 
 
-def _missing_in(name: str, tasks: NotebookTasks, evidence: Mapping[str, Evidence]) -> Iterator[str]:
-    unmeasured = [key for key in tasks.experiments if key not in evidence]
+def _missing_in(name: str, tasks: NotebookTasks, measured: set[str]) -> Iterator[str]:
+    unmeasured = [key for key in tasks.experiments if key not in measured]
     if unmeasured:
         yield f"{name}: not measured: {', '.join(unmeasured)}."
     for heading, is_right in tasks.exercises.items():

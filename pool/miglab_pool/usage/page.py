@@ -75,12 +75,14 @@ class UsageQuery:
         since: the first day.
         until: the last day.
         group_by: what the rows are about.
+        today: the day in the lab's time zone.
     """
 
     since: dt.date
     until: dt.date
     group_by: GroupBy
     period: Period
+    today: dt.date
 
 
 def usage_query(
@@ -92,8 +94,9 @@ def usage_query(
         BadPeriod: they make no sense.
     """
     zone, now = ZoneInfo(request.app.state.timezone), time.time()
-    first, last = days(since, until, dt.datetime.fromtimestamp(now, zone).date())
-    return UsageQuery(first, last, group_by, period_of(first, last, zone, now))
+    today = dt.datetime.fromtimestamp(now, zone).date()
+    first, last = days(since, until, today)
+    return UsageQuery(first, last, group_by, period_of(first, last, zone, now), today)
 
 
 async def parse_query(
@@ -377,10 +380,13 @@ def _query_parameters(query: UsageQuery) -> dict[str, str]:
 
 
 def _spans(query: UsageQuery) -> list[tuple[str, str, bool]]:
-    """Links to other periods up to the same day: label, query, and whether it is shown now."""
+    """Links to other periods up to the same day: label, query, and whether it is shown now.
+
+    Where that day lies in the future, the length is counted back from today.
+    """
     spans = []
     for length, label in SPANS:
-        since = max(FIRST_DAY, query.until - (length - 1) * DAY)
+        since = max(FIRST_DAY, min(query.until, query.today) - (length - 1) * DAY)
         address = urlencode(_query_parameters(query) | {"since": f"{since}"})
         spans.append((label, address, since == query.since))
     return spans

@@ -214,6 +214,11 @@ class Period:
     until: float
     zone: ZoneInfo
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether it is over when it begins, as one that lies in the future is."""
+        return self.until <= self.since
+
     def covers(self, at: float) -> bool:
         """Whether a moment lies in it."""
         return self.since <= at < self.until
@@ -364,7 +369,7 @@ def _add_events(
     period: Period,
     key: Callable[[Requester, float], str],
 ) -> None:
-    for waiting in facts.waiting:
+    for waiting in () if period.is_empty else facts.waiting:
         if waiting.at < period.until:  # so long already; those served alone would make it short
             waited_s = period.until - waiting.at
             groups[key(waiting.requester, period.until - 1)].waits.append(waited_s)
@@ -433,11 +438,15 @@ class BadPeriod(ValueError):
 def days(since: dt.date | None, until: dt.date | None, today: dt.date) -> tuple[dt.date, dt.date]:
     """The first and the last day that are meant; without any: the last four weeks.
 
+    The first may be tomorrow, which is today already for those who ask from east of the lab.
+
     Raises:
-        BadPeriod: they are the wrong way round, or too many.
+        BadPeriod: they are the wrong way round, too many, or all in the future.
     """
     last = until or max(today, since or today)
-    first = since or max(dt.date(2000, 1, 1), last - (DAYS - 1) * DAY)
+    first = since or max(dt.date(2000, 1, 1), min(last, today) - (DAYS - 1) * DAY)
+    if first > today + DAY:
+        raise BadPeriod(f"The period begins on {first}, in the future: choose an earlier day.")
     if first > last:
         raise BadPeriod(f"The period ends on {last}, before it begins on {first}: swap the days.")
     if (last - first).days >= LONGEST_DAYS:

@@ -120,6 +120,18 @@ def test_it_says_what_is_missing_before_it_goes(tmp_path, monkeypatch):
     assert "Nothing is missing." in labkit.hand_in(folder=tmp_path)._repr_html_()
 
 
+def test_a_damaged_file_was_measured(tmp_path, monkeypatch):
+    """An experiment whose file cannot be read is called damaged, never unmeasured or not begun."""
+    monkeypatch.setenv("JUPYTERHUB_USER", "zoë")
+    (tmp_path / "1_timers.ipynb").write_text(course_notebook(is_run=False))
+    (tmp_path / "evidence").mkdir()
+    (tmp_path / "evidence" / "T-1.json").write_text("{")
+    damaged, unmeasured, *unchecked = labkit.hand_in(folder=tmp_path).notes
+    assert "T-1.json is not whole" in damaged
+    assert unmeasured == "1_timers: not measured: T-2."
+    assert len(unchecked) == 3 and all("not checked" in note for note in unchecked)
+
+
 def test_it_warns_if_nothing_counts(work):
     """Evidence of which nothing is the student's own is no work yet."""
     assert labkit.hand_in(folder=work).notes[0] == "No experiment counts as your own work yet."
@@ -133,6 +145,32 @@ def test_nothing_to_hand_in_is_said(tmp_path):
     with pytest.raises(LabError, match=r"cut\.ipynb' is not a whole notebook"):
         labkit.hand_in(folder=tmp_path)
     assert not list(tmp_path.glob("hand-in*"))
+
+
+CHECKED = {"cell_type": "code", "source": "labkit.exercises.check_timer(f)"}
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"cells": [CHECKED | {"outputs": ["right: it waits.", None, 3]}]},
+        {"cells": [CHECKED | {"outputs": 5}]},
+        {"cells": [CHECKED | {"outputs": [{"data": None}, {"data": "text"}, {"text": 1}]}]},
+        {"cells": [CHECKED], "metadata": None},
+        {"cells": [CHECKED, {}, {"cell_type": "markdown", "source": None}], "metadata": ["kept"]},
+        {"cells": [CHECKED, {"cell_type": "markdown", "source": "half a sign: \ud83d"}]},
+    ],
+)
+def test_an_odd_notebook_is_handed_in_whole(tmp_path, monkeypatch, odd):
+    """Outputs, metadata and text as no editor writes them: all but the outputs is in the zip."""
+    monkeypatch.setenv("JUPYTERHUB_USER", "zoë")
+    (tmp_path / "1_timers.ipynb").write_text(json.dumps(odd))
+    hand_in = labkit.hand_in(folder=tmp_path)
+    assert hand_in.notes == ("Not begun: 1_timers.",)
+    cleared, *others = odd["cells"]
+    assert json.loads(read_zip(hand_in.file).notebooks["1_timers"]) == odd | {
+        "cells": [cleared | {"outputs": [], "execution_count": None}, *others]
+    }
 
 
 def test_a_fresh_copy_lies_beside_the_edited_one(work, tmp_path_factory, monkeypatch):

@@ -2,6 +2,7 @@
 
 import csv
 import datetime as dt
+import html
 import io
 import re
 import unicodedata
@@ -47,6 +48,7 @@ from .conftest import as_
 
 UTC = ZoneInfo("UTC")
 TODAY = dt.date(2026, 11, 21)
+TOMORROW = dt.date(2026, 11, 22)
 DAY = dt.date(2026, 11, 2)
 AT = midnight(DAY, UTC)
 QUERY = "since=2026-11-02&until=2026-11-08"
@@ -149,7 +151,8 @@ def test_a_name_of_many_lines_is_one_row() -> None:
         (None, None, (dt.date(2026, 10, 25), TODAY)),
         (DAY, None, (DAY, TODAY)),
         (None, DAY, (dt.date(2026, 10, 6), DAY)),
-        (dt.date(2027, 1, 1), None, (dt.date(2027, 1, 1), dt.date(2027, 1, 1))),
+        (TOMORROW, None, (TOMORROW, TOMORROW)),
+        (None, dt.date(2027, 2, 28), (dt.date(2026, 10, 25), dt.date(2027, 2, 28))),
         (None, dt.date(2000, 1, 2), (dt.date(2000, 1, 1), dt.date(2000, 1, 2))),
     ],
 )
@@ -167,7 +170,43 @@ def test_how_long_a_period_is() -> None:
         days(TODAY - dt.timedelta(days=LONGEST_DAYS), TODAY, TODAY)
     assert period_of(DAY, TODAY, UTC, AT + 1000).until == AT + 1000
     ahead = period_of(TODAY, dt.date.max, UTC, AT + 1000)
-    assert ahead.since == ahead.until
+    assert ahead.since == ahead.until and ahead.is_empty
+
+
+@pytest.mark.parametrize("first", [TODAY + dt.timedelta(days=2), dt.date.max])
+def test_no_report_begins_in_the_future(first: dt.date) -> None:
+    """Tomorrow may be today where somebody asks from; the day after is today nowhere."""
+    days(TOMORROW, None, TODAY)
+    with pytest.raises(BadPeriod, match=f"begins on {first}, in the future"):
+        days(first, None, TODAY)
+
+
+def test_nobody_waits_in_a_period_that_has_not_begun() -> None:
+    """Whoever waits now is in the figures of a period that goes on, and not of a later one."""
+    facts = Facts(waiting=(Event(Requester("ada", "ml", "1g.5gb"), AT),))
+    for first, waits in ((DAY, [600.0]), (TOMORROW, [])):
+        period = period_of(first, TOMORROW, UTC, AT + 600)
+        groups = sum_facts(facts, period, GroupBy.COURSE).groups
+        assert [wait for group_sum in groups.values() for wait in group_sum.waits] == waits
+
+
+async def test_the_future_is_refused_over_http(client: httpx.AsyncClient) -> None:
+    """Also the last day that there is, and a period that would go on for thousands of years."""
+    for query in ("since=9999-12-31", "until=9999-12-31"):
+        answer = await client.get(f"/api/usage?{query}", headers=as_("admin-token"))
+        assert (answer.status_code, answer.json()["reason"]) == (422, "bad-input")
+
+
+async def test_links_to_other_periods_lead_to_one(client: httpx.AsyncClient) -> None:
+    """Also from a page whose last day is the end of the semester, far ahead."""
+    today = dt.datetime.now(UTC).date()
+    since, until = today - dt.timedelta(days=10), today + dt.timedelta(days=100)
+    page = await client.get(f"/usage?since={since}&until={until}", headers=as_("admin-token"))
+    addresses = re.findall(r'href="[^"]*(?<!/api)(/usage\?since=[^"]*)"', page.text)
+    assert len(addresses) == 3
+    for address in addresses:
+        answer = await client.get(html.unescape(address), headers=as_("admin-token"))
+        assert answer.status_code == 200 and 'role="alert"' not in answer.text
 
 
 LAST = dt.date(2026, 11, 29)
@@ -284,8 +323,9 @@ async def test_figures_and_their_drawing(client: httpx.AsyncClient, world: World
         "since=soon",
         "since=2026-11-08&until=2026-11-02",
         "since=1066-10-14",
+        "since=9999-12-31",
         "by=<b>",
-        "until=9999-12-31",
+        "until=2027-12-31",
     ],
 )
 async def test_what_cannot_be_read_is_said(client: httpx.AsyncClient, query: str) -> None:
