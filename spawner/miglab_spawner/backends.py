@@ -61,6 +61,17 @@ class RefusedByBackend(BackendError):
         self.message = message
         self.status = status
 
+    @property
+    def is_about_no_lease(self) -> bool:
+        """Whether the lease that was named is not, or no longer, there to be released.
+
+        Any other refusal of a release, such as that of a full disk, leaves the lease as it was.
+        """
+        return self.reason in NO_SUCH_LEASE
+
+
+NO_SUCH_LEASE = frozenset({"unknown-lease", "stale-lease"})
+
 
 class Backend(Protocol):
     """Tickets and leases of one site.  Every call raises `BackendError`'s kinds, and no other."""

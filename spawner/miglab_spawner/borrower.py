@@ -314,12 +314,16 @@ class Borrower:
             if status.ticket is not None:
                 await self._backend.cancel(status.ticket.id)
             for lease in await self._backend.leases(self._user_name(), self._name):
-                with contextlib.suppress(RefusedByBackend):  # it is over
-                    await self._backend.release(
-                        lease.id, lease.generation, reason[:500], lease.ledger
-                    )
+                await self._release(lease, reason)
         except BackendError as error:
             log.warning("%s's borrowed slices lapse by themselves: %s", self._user_name(), error)
+
+    async def _release(self, lease: LeaseView, reason: str) -> None:
+        try:
+            await self._backend.release(lease.id, lease.generation, reason[:500], lease.ledger)
+        except RefusedByBackend as refused:
+            if not refused.is_about_no_lease:
+                raise
 
 
 def _queue_line(ticket: TicketView) -> bytes:

@@ -299,22 +299,32 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
             await answer
 
     async def _release_grant(self, grant: SavedLease, holder: str) -> bool:
-        """Release the lease of this server, whose holder has ended; False if the pool has it not.
+        """Release the lease of this server, whose holder has ended.
 
         A lease that was being released before this has the reason of whoever asked for that: the
         next spawn page shows it.
+
+        Returns:
+            Whether nothing else is to be released.  The pool answers with a lease that has ended as
+            it does with any other; if this hub's database is older than the pool's ledger, the
+            server has a later lease, too.
+
+        Raises:
+            RefusedByBackend: the pool cannot release it now.
         """
         reason = self._news or SERVER_ENDED
         try:
             lease = await self.backend.release(grant.lease, grant.generation, reason, grant.ledger)
         except RefusedByBackend as refused:
+            if not refused.is_about_no_lease:
+                raise
             self.log.info("Lease %d is not known any more: %s", grant.lease, refused)
             return False
         if lease.holder not in ("", holder):
             await self.end_holder(lease.holder)
         if not self._news and lease.reason != reason and (stop_reason := stop_message(lease)):
             self.show_on_next_spawn_page(stop_reason)
-        return True
+        return lease.state not in ENDED_STATES
 
     async def _server_leases(self) -> list[LeaseView]:
         """Return this server's leases that have or had a holder.
@@ -330,4 +340,6 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
         try:
             await self.backend.release(lease.id, lease.generation, reason, lease.ledger)
         except RefusedByBackend as refused:
+            if not refused.is_about_no_lease:
+                raise
             self.log.info("Lease %d needs no release: %s", lease.id, refused)
