@@ -26,6 +26,15 @@ def test_the_right_ratio_is_drawn_at_its_point(key, label, base, ratio):
     assert all(experiment.answer((point,), is_whole=True) is None for point in both)
 
 
+def test_the_longest_all_reduce_is_nccls():
+    """Other ways are measured first: until NCCL's there is no answer yet, and they are drawn."""
+    experiment = EXPERIMENTS["DP-15"]
+    others = tuple(Point(256, "other", 2.0, series=f"all-reduce {way}") for way in ("gloo", "host"))
+    assert experiment.answer(others, is_whole=False) is None
+    by_nccl = tuple(Point(x, f"{x} MB", float(x), series="all-reduce") for x in (16, 256))
+    assert experiment.answer((*others, *by_nccl), is_whole=True) == by_nccl[1]
+
+
 def test_what_is_drawn_is_the_same_percentile():
     """In milliseconds, of the seconds that were measured."""
     cpu = (Device("cpu", "a CPU", 1024),)

@@ -67,7 +67,8 @@ def by_message(points: Points) -> Data:
 
 def longest_all_reduce(points: Points) -> Point:
     """The all-reduce of the longest message."""
-    return max((p for p in points if p.series == ALL_REDUCE), key=lambda point: point.x)
+    reduced = [point for point in points if point.series == ALL_REDUCE]
+    return sorted(reduced, key=lambda point: point.x)[-1]  # other ways are measured first
 
 
 def by_bytes_on_the_bus(points: Points) -> Data:
