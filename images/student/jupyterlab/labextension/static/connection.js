@@ -67,12 +67,16 @@ export class Connection {
       return;
     }
     this._isLooking = true;
-    while (!(await this._isAnswered())) {
-      this._isOffline = !this._isSignedOut;
-      this.onChange();
-      await new Promise(resolve => setTimeout(resolve, LOOK_MS));
+    try {
+      while (!(await this._isAnswered())) {
+        this._isOffline = !this._isSignedOut;
+        this.onChange();
+        await new Promise(resolve => setTimeout(resolve, LOOK_MS));
+      }
+      this._isOffline = false;
+    } finally {
+      this._isLooking = false;
     }
-    this._isLooking = this._isOffline = false;
     this.onChange();
   }
 
@@ -82,7 +86,11 @@ export class Connection {
     const answer = await this._server.makeRequest(url, request, this._settings).catch(() => null);
     this._isSignedOut = SIGNED_OUT.includes(answer?.status);
     if (answer?.ok) {
-      this._take(await answer.json());
+      const view = await answer.json().catch(() => null); // a Wi-Fi's sign-in page is no answer
+      if (view === null) {
+        return false;
+      }
+      this._take(view);
     }
     return answer !== null && !this._isSignedOut;
   }
