@@ -102,12 +102,14 @@ export class Connection {
     }
     const passed = (performance.now() - this._takenAt) / 1000;
     const { lease, warning, ticket } = this.view;
+    const standing = this.view.line?.standings[0];
     const now = {
       ...this.view,
       connected: this._brokenAt === undefined && !this._isOffline,
       offline: this._isOffline,
       signedOut: this._isSignedOut,
-      standing: this.view.line?.standings[0],
+      standing,
+      standing_s: lengthOf(standing),
       service_now: this._clock.now(),
       old_s: passed,
       lease: lease && {
@@ -179,6 +181,11 @@ function fateOf({ state, warning, connected, offline, moving }) {
     return 'ending';
   }
   return warning ? 'warned' : '';
+}
+
+/** How long this state lasts from its beginning to its end; null where either is not known. */
+function lengthOf(standing) {
+  return standing?.since && standing.until ? standing.until - standing.since : null;
 }
 
 function later(left_s, passed) {
