@@ -7,7 +7,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Route, expect
 from tests.browser.people import (
     card,
     picture,
@@ -173,6 +173,26 @@ def take_free(page: Page, shape: str) -> None:
     expect(status(page)).to_have_text(re.compile(rf"^{re.escape(shape)}.* of .* GiB$"))
     wait_for_kernel(page)
     print(f"CPU to {shape}: 2 clicks, {time.monotonic() - started_at:.1f} s to a kernel")
+
+
+def test_who_closes_the_dialog_meanwhile_goes_on_without_a_gpu(page: Page, lab: TemporaryLab):
+    """The slice that is being made goes back, and nothing restarts."""
+    start_on_cpu(page, lab, "flo")
+    page.evaluate("window.isSamePage = true")
+    held: list[Route] = []
+    page.route("**/miglab/api/choose", held.append)
+    status(page).click()
+    with page.expect_request("**/miglab/api/choose"):
+        shape_row(page, "1g.5gb").get_by_role("button", name=SAVE_AND_RESTART).click()
+    choices(page).get_by_role("button", name="Go on without a GPU").click()
+    expect(choices(page)).to_have_count(0)
+    with page.expect_response("**/miglab/api/cancel") as cancelled:
+        held[0].continue_()
+    assert cancelled.value.ok
+    expect(status(page)).to_have_text("No GPU · choose a slice…")
+    wait_for(lambda: not lab.leases() and not lab.tickets(), "the slice to go back")
+    assert page.evaluate("window.isSamePage")
+    stop(lab, page)
 
 
 def test_a_slice_that_has_gone_meanwhile_is_refused_and_waited_for(

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from .served import MARKS
 pytestmark = MARKS
 NOW = 1_780_300_800.0  # 8:00 UTC
 ADDRESS = "http://lab.invalid/"
+EXTENSION = Path(__file__).parents[2] / "images/student/jupyterlab/labextension/static"
 HOUR_S = 3600.0
 RANGE = {"low_s": 660, "likely_s": 900, "high_s": 1400, "is_late": False, "is_longest": False}
 LONGEST = {**RANGE, "low_s": 0, "high_s": 13_800, "is_longest": True}
@@ -103,6 +105,16 @@ TABLE = [
         "1g.5gb is being released. All files are kept.",
     ),
 ]
+SHORT = [
+    ("holding", {"guaranteed_until": NOW + 8 * HOUR_S}, "1g.5gb, guaranteed until 16:00"),
+    ("holding", {"guaranteed_until": NOW - 1}, "1g.5gb"),
+    ("holding", {"until": NOW + 8 * HOUR_S}, "1g.5gb until 16:00"),
+    (
+        "holding",
+        {"until": NOW + 9 * HOUR_S, "guaranteed_until": NOW + 8 * HOUR_S},
+        "1g.5gb until 17:00",
+    ),
+]
 TIMES = {
     "asked": "4:31 left to answer",
     "offered": "held for 4:31",
@@ -120,6 +132,8 @@ async def page(browser: Browser) -> AsyncIterator[Page]:
         name = route.request.url.rpartition("/")[2]
         if name.startswith("line."):
             await route.fulfill(path=WEB / name)
+        elif name == "dom.js":
+            await route.fulfill(path=EXTENSION / name)
         else:
             body = "<!doctype html><main id=line></main>"
             await route.fulfill(body=body, content_type="text/html")
@@ -157,6 +171,9 @@ async def test_each_act_has_a_label_and_each_state_a_short_form(page: Page) -> N
     for state, fields, _ in TABLE:
         short = await page.evaluate(script, [{**BLANK, "state": state, **fields}, NOW])
         assert short and "undefined" not in short and len(short) < 45
+    for state, fields, short in SHORT:
+        standing = {**BLANK, "state": state, **fields}
+        assert await page.evaluate(script, [standing, NOW]) == short
 
 
 async def test_time_runs_one_way(page: Page) -> None:
@@ -176,6 +193,18 @@ async def test_time_runs_one_way(page: Page) -> None:
       return shares.map((value) => Math.round(value * 300));
     }"""
     assert await page.evaluate(script) == [200, 140, 140, 140, 250]
+
+
+async def test_a_bar_is_as_long_as_the_service_says(page: Page) -> None:
+    """It does not fill again when its page is loaded late; without a length there is none."""
+    script = """async () => {
+      const bar = (await import('/dom.js')).drain();
+      return [[30, 120], [130, 120], [-1, 120], [null, 120], [30, null]].map(times => {
+        bar.set(...times);
+        return bar.node.hidden ? null : bar.node.firstChild.style.width;
+      });
+    }"""
+    assert await page.evaluate(script) == ["25%", "100%", "0%", None, None]
 
 
 FOLLOW = """async (answers) => {
@@ -230,6 +259,45 @@ async def test_it_never_lies_by_silence(
     assert await notice.is_visible() is bool(sentence)
     if "signed out" in sentence:
         assert await notice.get_by_role("link").get_attribute("href") == "/login?next=/"
+
+
+STREAM = """() => {
+  window.EventSource = class extends EventTarget {
+    static CLOSED = 2;
+    readyState = 1;
+    constructor() {
+      super();
+      window.source = this;
+      setTimeout(() => this.dispatchEvent(new Event('message')), 100);
+    }
+    close() { this.readyState = 2; }
+  };
+}"""
+
+
+@pytest.mark.parametrize(("is_hidden", "rest_ms"), [(False, 28_000), (True, 18_000)])
+async def test_a_rest_between_two_questions_is_no_silence(
+    page: Page, is_hidden: bool, rest_ms: int
+) -> None:
+    """While a stream works or nobody looks it asks rarely; a stopped one leaves no stream open."""
+    await page.clock.install()
+    await page.goto(ADDRESS)
+    await page.route(f"{ADDRESS}api/line", lambda route: route.fulfill(**ANSWER))
+    await page.evaluate(STREAM)
+    if is_hidden:
+        await page.evaluate("Object.defineProperty(document, 'hidden', { value: true })")
+    await page.evaluate(FOLLOW.replace("url:", "events: '/live', url:"))
+    await page.clock.run_for(1_000)
+    await page.wait_for_function("document.querySelector('.line-title')?.textContent")
+    await page.clock.run_for(rest_ms)
+    assert not await page.locator(".line-silence").is_visible()
+    await page.route(f"{ADDRESS}api/line", lambda route: route.fulfill(status=502))
+    await page.clock.run_for(31_000)
+    await page.wait_for_function(
+        "(text) => document.querySelector('.line-silence').textContent.startsWith(text)", arg=SILENT
+    )
+    await page.evaluate("window.follower.stop()")
+    assert await page.evaluate("window.source.readyState") == 2
 
 
 async def test_a_screen_reader_hears_no_seconds(page: Page) -> None:

@@ -39,6 +39,15 @@ def cut(route: Route) -> None:
 
 
 PROXIES = [hold_back, refuse]
+FIRST_ONLY = """window.EventSource = class extends EventSource {
+  set onmessage(hear) {
+    let isFirst = true;
+    super.onmessage = event => {
+      if (isFirst) hear(event);
+      isFirst = false;
+    };
+  }
+};"""
 
 
 @pytest.mark.parametrize("proxy", PROXIES)
@@ -53,6 +62,20 @@ def test_a_start_goes_on(
     expect(page.locator(".line-silence")).to_be_hidden()
     classmate.leave()
     page.wait_for_url("**/user/ada-*/lab**", wait_until="commit")
+    press_stop(page, lab)
+    wait_for(lambda: not lab.leases(), "the slice to be given back")
+
+
+def test_a_start_goes_on_when_its_stream_falls_silent(
+    page: Page, lab: TemporaryLab, classmate: Student
+) -> None:
+    """A proxy that passes the first event and holds back the others stops no start."""
+    page.add_init_script(FIRST_ONLY)
+    sign_in(page, lab, "ida")
+    start(page, "7g.40gb")
+    expect(page.get_by_role("heading", name="1st of 1")).to_be_visible()
+    classmate.leave()
+    page.wait_for_url("**/user/ida/lab**", wait_until="commit")
     press_stop(page, lab)
     wait_for(lambda: not lab.leases(), "the slice to be given back")
 

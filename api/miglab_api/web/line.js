@@ -39,7 +39,8 @@ export function ordinal(number) {
   return `${number}${(!isTeen && { 1: "st", 2: "nd", 3: "rd" }[number % 10]) || "th"}`;
 }
 
-const clock = (at) => new Date(at * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+/** "16:00": a moment of the service, in this browser's time zone. */
+export const clock = (at) => new Date(at * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
 
 function waiting({ shape, position, message, waiting: all, estimate }, _, trans) {
   if (!position) {
@@ -130,14 +131,14 @@ export function inShort(standing, now, trans = plain) {
   const { state, shape, position, estimate, until, guaranteed_until } = standing;
   const timeLeft = until ? countdown(until - now, trans) : "";
   const wait = estimate ? `, ${expected(estimate, trans)}` : "";
-  const holding = guaranteed_until > now ? trans.__("%1, guaranteed until %2", shape, clock(guaranteed_until)) : shape;
+  const guaranteed = guaranteed_until > now ? trans.__("%1, guaranteed until %2", shape, clock(guaranteed_until)) : shape;
   return {
     waiting: position ? trans.__("%1 in line", ordinal(position)) + wait : trans.__("%1 in line", shape),
     asked: trans.__("still waiting? %1 left", timeLeft),
     aside: trans.__("stepped aside"),
     offered: trans.__("%1 ready, %2 left", shape, timeLeft),
     starting: trans.__("%1 starts", shape),
-    holding,
+    holding: until ? trans.__("%1 until %2", shape, clock(until)) : guaranteed,
     warned: trans.__("%1 goes back, %2 left", shape, timeLeft),
     releasing: trans.__("%1 is released", shape),
   }[state];
@@ -203,7 +204,7 @@ const REST_MS = 30000; // while a stream brings what is new
 const HIDDEN_MS = 20000; // while nobody looks
 const AGAIN_MS = 30000; // until a stream that was refused is opened again
 const PATIENCE_MS = 8000;
-const SILENT_MS = 15000;
+const SILENT_MS = 15000; // a question without an answer
 const SIGNED_OUT = [401, 403];
 
 /**
@@ -220,23 +221,24 @@ const SIGNED_OUT = [401, 403];
  */
 export function follow({ url, events, eventName = "message", hear = () => {}, tell = () => {}, headers = {}, pauseMs: askMs = ASK_MS }) {
   let answeredAt = new Date();
-  let answeredTick = performance.now();
+  let unansweredTick = null; // when the first question was put that has no answer yet
   let status = "fine";
   let isAsking = false;
   let isAgain = false;
+  let source = null;
   let isStreaming = false;
   let askedAt = -Infinity;
   let isStopped = false;
 
   const draw = () => {
-    const isSilent = performance.now() - answeredTick > SILENT_MS;
+    const isSilent = unansweredTick !== null && performance.now() - unansweredTick > SILENT_MS;
     const next = status !== "fine" ? status : isSilent ? "silent" : "fine";
     tell({ status: next, since: answeredAt });
   };
   const noteStatus = (code) => {
     if (!(code > 0 && code < 500)) return draw();
     answeredAt = new Date();
-    answeredTick = performance.now();
+    unansweredTick = null;
     status = SIGNED_OUT.includes(code) ? "signed-out" : "fine";
     draw();
   };
@@ -255,19 +257,21 @@ export function follow({ url, events, eventName = "message", hear = () => {}, te
     while (isAgain && !isStopped) {
       isAgain = false;
       askedAt = performance.now();
+      unansweredTick ??= askedAt;
       await question();
     }
     isAsking = false;
   };
   const stream = () => {
-    const source = new EventSource(events);
+    if (isStopped) return;
+    source = new EventSource(events);
     source.addEventListener(eventName, () => {
       isStreaming = true;
       ask();
     });
     source.addEventListener("error", () => {
       isStreaming = false;
-      if (source.readyState === EventSource.CLOSED && !isStopped) setTimeout(stream, AGAIN_MS * (1 + Math.random()));
+      if (source.readyState === EventSource.CLOSED) setTimeout(stream, AGAIN_MS * (1 + Math.random()));
     });
   };
 
@@ -276,8 +280,9 @@ export function follow({ url, events, eventName = "message", hear = () => {}, te
     return { ask: () => {}, noteStatus: () => {}, stop: () => {} };
   }
   const timer = setInterval(() => {
-    const pauseMs = document.hidden ? HIDDEN_MS : isStreaming ? REST_MS : askMs;
-    if (performance.now() - askedAt >= pauseMs) ask();
+    const restMs = document.hidden ? HIDDEN_MS : isStreaming ? REST_MS : askMs;
+    const pauseMs = unansweredTick === null ? restMs : askMs;
+    if (!isAsking && performance.now() - askedAt >= pauseMs) ask();
     draw();
   }, 1000);
   document.addEventListener("visibilitychange", ask);
@@ -289,6 +294,7 @@ export function follow({ url, events, eventName = "message", hear = () => {}, te
     noteStatus,
     stop: () => {
       isStopped = true;
+      source?.close();
       clearInterval(timer);
       document.removeEventListener("visibilitychange", ask);
       removeEventListener("online", ask);

@@ -5,6 +5,7 @@ import { headers, isOfThisServer, lineUrl, showLine } from "./hub_line.js";
 import { call, offerToTell, showTab, tellable } from "./calling.js";
 
 const EVENT_MS = 3000; // between two questions for the last event, while no stream brings it
+const QUIET_MS = 10000; // a stream that brings nothing for so long may be held back
 const PATIENCE_MS = 6000;
 const MOST_DRAWN = 24;
 const KEPT = {
@@ -147,15 +148,24 @@ const line = showLine({
 
 // -- the start ------------------------------------------------------------------------------------------
 
-// `noteStatus` is told of what this question hears, too: the line may wait longer for its own.
+const isStreaming = () => performance.now() - start.streamedAt < QUIET_MS;
+// The stream's first event has words of JupyterHub's, where an answer may have none.
+const isNew = (event) => ["progress", "message", "ready", "failed"].some((name) => event[name] !== undefined && event[name] !== start.last[name]);
+
 async function askForEvent() {
-  const event = start.isStreaming ? undefined : await question(page.dataset.start).catch(() => undefined);
-  const data = JSON.stringify(event);
-  if (event && data !== start.last && !start.isStreaming) start.hear({ data });
+  const event = isStreaming() ? undefined : await question(page.dataset.start).catch(() => undefined);
+  if (event && !isStreaming()) {
+    if (isNew(event)) {
+      start.streamedAt = -Infinity; // held back: from now on it is asked every time
+      start.hear({ data: JSON.stringify(event) });
+    } else if (start.streamedAt > -Infinity) {
+      start.streamedAt = performance.now(); // quiet because there is no news
+    }
+  }
   if (!event?.failed) setTimeout(askForEvent, EVENT_MS);
 }
 
-start.noteStatus = line.noteStatus;
+start.noteStatus = line.noteStatus; // an event is an answer, too: the line may wait longer for its own
 page.querySelectorAll("[data-shape]").forEach((button) => button.addEventListener("click", press));
 offerToTell();
 // Each line of the start is a change: ask then, and now and then for what others gave back.

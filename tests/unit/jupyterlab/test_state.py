@@ -39,6 +39,21 @@ def test_time_left_is_counted_by_one_clock():
     assert (open_ended["left_s"], open_ended["guaranteed_s"]) == (None, 570)
 
 
+def test_what_a_button_does_makes_the_line_no_younger():
+    """The line comes with the whole status alone; a part of it leaves the line as old as it is."""
+    assert front_end_status(KnownStatus("1g.5gb"), 100.0)["line_age_s"] == 0.0
+    heard = status_with(lease_view(), now=100.0)
+    extended = heard.with_answer_at(NOW + 10, 110.0).with_lease(
+        lease_view().model_dump(mode="json")
+    )
+    requeued = extended.with_answer_at(NOW + 12, 112.0).with_part(ticket=None)
+    assert front_end_status(heard, 105.0)["line_age_s"] == 5.0
+    assert front_end_status(extended, 110.0)["line_age_s"] == 10.0
+    assert front_end_status(requeued, 113.0)["line_age_s"] == 13.0
+    again = status_with(lease_view(), now=115.0, before=requeued)
+    assert front_end_status(again, 116.0)["line_age_s"] == 1.0
+
+
 @pytest.mark.parametrize("used", [600, 0, None])
 def test_what_is_told_of_a_lease(used: int | None):
     """NVML's None comes through: what is not known is not zero. Why it is warned, and for long."""

@@ -38,6 +38,8 @@ class KnownStatus:
         server_status: the last ``ServerStatus``, and what came after it; empty before the first.
         pool_at: the pool's clock when it said so, seconds since the epoch.
         heard_at: our monotonic clock then; None before the first answer.
+        status_at: our monotonic clock when the whole server status was answered, and the line with
+            it; what a button does answers only a part of it.
         problem: why there is no news: ``silent``, ``refused``; empty if all is well.
         tried: how often in a row there was no news.
         unseen: how often a server that has started with a slice was told that it has none.
@@ -50,6 +52,7 @@ class KnownStatus:
     server_status: View = field(default_factory=dict)
     pool_at: float = 0.0
     heard_at: float | None = None
+    status_at: float | None = None
     problem: str = ""
     tried: int = 0
     unseen: int = 0
@@ -89,7 +92,7 @@ class KnownStatus:
 
     def with_status(self, status: View) -> "KnownStatus":
         """Return a copy with the ``ServerStatus`` that the pool has answered."""
-        fresh = replace(self, server_status=status)
+        fresh = replace(self, server_status=status, status_at=self.heard_at)
         lease = status.get("lease")
         if lease is not None:
             return fresh.with_lease(lease)
@@ -161,7 +164,7 @@ def front_end_status(status: KnownStatus, now: float, read: Collection[int] = ()
         "is_given_back": bool(view and view.get("is_given_back")),
         "borrow": _borrow(status) if status.shape == BORROW else None,
         "line": status.server_status.get("line"),
-        "line_age_s": now - (status.heard_at or now),
+        "line_age_s": 0.0 if status.status_at is None else now - status.status_at,
     }
 
 

@@ -35,7 +35,9 @@ async function open({ lab, trans, connection }, actions) {
     body: new Widget({ node }),
     buttons: [Dialog.cancelButton({ label: trans.__('Go on without a GPU') })]
   });
-  const closed = dialog.launch();
+  let isClosed = false;
+  let taking = Promise.resolve();
+  const closed = dialog.launch().then(() => (isClosed = true));
 
   const refresh = async () => {
     const choices = await connection.ask('choices');
@@ -43,19 +45,24 @@ async function open({ lab, trans, connection }, actions) {
   };
   const choiceButton = card => {
     const label = card.is_free ? trans.__('Save all and restart with it') : card.action;
-    const choose = card.is_free ? takeNow : joinQueue;
+    const choose = card.is_free ? take : joinQueue;
     return button(label, () => choose(card), fail, card.is_free ? 'miglab-first' : '');
   };
   const joinQueue = async ({ value }) => {
     await actions.choose(value, false);
     dialog.reject();
   };
+  const take = card => (taking = takeNow(card));
+  // Whoever closes the dialog goes on without a GPU: the slice goes back, and nothing restarts.
   const takeNow = async ({ value }) => {
     await actions.saveAll();
+    if (isClosed) {
+      return;
+    }
     await actions.choose(value, true);
     setText(progress, trans.__('Your slice is being prepared. This page reloads by itself.'));
-    await offered(connection, trans);
-    await actions.move();
+    await Promise.race([offered(connection, trans), closed]);
+    await (isClosed ? actions.cancel() : actions.move());
   };
   const fail = message => {
     setText(problem, message);
@@ -74,6 +81,7 @@ async function open({ lab, trans, connection }, actions) {
     list.replaceChildren(...(isElsewhere ? [toHome] : []));
   }
   await closed;
+  await taking.catch(() => undefined); // until then no second dialog opens; its button has said what went wrong
 }
 
 /** The courses with their shapes, or why there is nothing to choose. */

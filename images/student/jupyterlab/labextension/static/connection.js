@@ -67,12 +67,16 @@ export class Connection {
       return;
     }
     this._isLooking = true;
-    while (!(await this._isAnswered())) {
-      this._isOffline = !this._isSignedOut;
-      this.onChange();
-      await new Promise(resolve => setTimeout(resolve, LOOK_MS));
+    try {
+      while (!(await this._isAnswered())) {
+        this._isOffline = !this._isSignedOut;
+        this.onChange();
+        await new Promise(resolve => setTimeout(resolve, LOOK_MS));
+      }
+      this._isOffline = false;
+    } finally {
+      this._isLooking = false;
     }
-    this._isLooking = this._isOffline = false;
     this.onChange();
   }
 
@@ -82,7 +86,11 @@ export class Connection {
     const answer = await this._server.makeRequest(url, request, this._settings).catch(() => null);
     this._isSignedOut = SIGNED_OUT.includes(answer?.status);
     if (answer?.ok) {
-      this._take(await answer.json());
+      const view = await answer.json().catch(() => null); // a Wi-Fi's sign-in page is no answer
+      if (view === null) {
+        return false;
+      }
+      this._take(view);
     }
     return answer !== null && !this._isSignedOut;
   }
@@ -94,12 +102,14 @@ export class Connection {
     }
     const passed = (performance.now() - this._takenAt) / 1000;
     const { lease, warning, ticket } = this.view;
+    const standing = this.view.line?.standings[0];
     const now = {
       ...this.view,
       connected: this._brokenAt === undefined && !this._isOffline,
       offline: this._isOffline,
       signedOut: this._isSignedOut,
-      standing: this.view.line?.standings[0],
+      standing,
+      standing_s: lengthOf(standing),
       service_now: this._clock.now(),
       old_s: passed,
       lease: lease && {
@@ -171,6 +181,11 @@ function fateOf({ state, warning, connected, offline, moving }) {
     return 'ending';
   }
   return warning ? 'warned' : '';
+}
+
+/** How long this state lasts from its beginning to its end; null where either is not known. */
+function lengthOf(standing) {
+  return standing?.since && standing.until ? standing.until - standing.since : null;
 }
 
 function later(left_s, passed) {

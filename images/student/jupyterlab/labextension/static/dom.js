@@ -19,17 +19,15 @@ export function setText(element, text) {
   }
 }
 
-/** A bar that drains: `set(left, all)`; hidden where nothing runs out. */
+/** A bar that drains: `set(left_s, whole_s)`; hidden where nothing runs out, or its length is not known. */
 export function drain() {
   const node = make('div', { class: 'miglab-drain', 'aria-hidden': 'true', hidden: '' }, make('div'));
-  let longest = 0;
   return {
     node,
-    set: left_s => {
-      node.hidden = left_s === null || left_s === undefined;
-      longest = node.hidden ? 0 : Math.max(longest, left_s, 1);
+    set: (left_s, whole_s) => {
+      node.hidden = left_s === null || !(whole_s > 0);
       if (!node.hidden) {
-        node.firstChild.style.width = `${Math.max(0, (100 * left_s) / longest)}%`;
+        node.firstChild.style.width = `${Math.min(100, Math.max(0, (100 * left_s) / whole_s))}%`;
       }
     }
   };

@@ -68,7 +68,7 @@ export function offerCard({ trans, say }, actions, keys) {
       ]
     }[kind];
     [heading, text, fate].forEach((element, i) => setText(element, [title, explanation, lost][i]));
-    bar.set(isHeld ? left_s : null);
+    bar.set(isHeld ? left_s : null, view.standing_s);
     setText(clock, isHeld ? trans.__('held for %1', say.duration(left_s)) : '');
     move.hidden = next.hidden = kind !== 'offered';
     leave.hidden = kind !== 'offered' || !isUnsavedElsewhere;

@@ -1,6 +1,7 @@
 // The side panel: the slice or the position in the queue in detail, and what can be done with it.
 
 import { button, make, setText } from './dom.js';
+import { expected } from './line.js';
 import { tellMe } from './notify.js';
 import { useOfSlice } from './use.js';
 
@@ -66,7 +67,7 @@ export function panel(site, actions) {
       rows.push([trans.__('Position'), say.position(ticket)]);
       rows.push([
         trans.__('Estimated wait'),
-        estimate ? `${say.likely(estimate)} (${estimate.basis})` : trans.__('unknown')
+        estimate ? `${expected(estimate, trans)} (${estimate.basis})` : trans.__('unknown')
       ]);
     }
     if (state === 'offered') {

@@ -53,7 +53,7 @@ export function warningCard({ trans, say }, actions, keys) {
       ]
     };
     [heading, reasonLine, fate].forEach((element, i) => setText(element, texts[kind][i]));
-    bar.set(kind === 'warned' ? warning.left_s : null);
+    bar.set(kind === 'warned' ? warning.left_s : null, view.standing_s);
     setText(clock, kind === 'warned' ? say.duration(warning.left_s) : '');
     keepalive.hidden = kind !== 'warned' || warning.kind !== 'idle' || warning.keepalives_left < 1;
     extend.hidden =

@@ -1,5 +1,7 @@
 // Numbers to words.  Everything a person reads goes through `trans`.
 
+import { clock, expected } from './line.js';
+
 const MOMENT_S = 5; // a shorter wait is not counted: the estimate may have run out already
 const MINUTE_S = 60;
 const HOUR_S = 3600;
@@ -40,17 +42,14 @@ export function createWording(trans) {
       : trans._n('%1 other is waiting for it', '%1 others are waiting for it', othersWaiting);
   };
 
-  const time = ({ left_s, guaranteed_s }) => {
+  const time = ({ left_s, guaranteed_s, guaranteed_until }) => {
     if (left_s !== null) {
       return trans.__('%1 left', duration(left_s));
     }
     if (guaranteed_s <= 0) {
       return trans.__('open: yours as long as nobody needs it');
     }
-    const minutes = Math.round((Date.now() / 1000 + guaranteed_s) / 60); // steady between two answers
-    const until = new Date(minutes * 60_000);
-    const clock = until.toLocaleTimeString([], { hour: '2-digit', minute: '2-digit' });
-    return trans.__('guaranteed until %1, then as long as nobody needs it', clock);
+    return trans.__('guaranteed until %1, then as long as nobody needs it', clock(guaranteed_until));
   };
 
   const problem = view => {
@@ -77,25 +76,6 @@ export function createWording(trans) {
     return '';
   };
 
-  /** "about 10–25 min": rounded outwards, so that it still holds. */
-  const likely = ({ low_s, high_s, is_late, is_longest }) => {
-    const inHours = high_s > 90 * MINUTE_S;
-    const unit = inHours ? HOUR_S : MINUTE_S;
-    const step = !inHours && high_s > 10 * MINUTE_S ? 5 : 1;
-    const least = Math.floor(low_s / unit / step) * step;
-    const upper = Math.ceil(high_s / unit / step) * step;
-    if (high_s < MINUTE_S) {
-      return trans.__('less than a minute');
-    }
-    const range = least === 0 || least === upper ? `${upper}` : `${least}–${upper}`;
-    const length = inHours ? trans.__('%1 h', range) : trans.__('%1 min', range);
-    if (is_longest) {
-      return trans.__('at most %1, likely sooner', length);
-    }
-    const phrase = least === 0 ? trans.__('at most %1', length) : trans.__('about %1', length);
-    return is_late ? trans.__('%1, longer than first estimated', phrase) : phrase;
-  };
-
   const position = ({ position, waiting: all, message }) => {
     if (position !== null) {
       return trans.__('position %1 of %2', position, all);
@@ -116,7 +96,7 @@ export function createWording(trans) {
         ? trans.__('%1 · ready for you', shape)
         : trans.__('%1 · ready, held for %2', shape, duration(left_s));
     }
-    return [shape, position(queued), ...(estimate ? [likely(estimate)] : [])].join(' · ');
+    return [shape, position(queued), ...(estimate ? [expected(estimate, trans)] : [])].join(' · ');
   };
 
   /** "about 20 s" for a measurement; "at most" where nothing but the longest wait is known. */
@@ -187,7 +167,6 @@ export function createWording(trans) {
     waiting,
     time,
     problem,
-    likely,
     position,
     ticket,
     borrow,
