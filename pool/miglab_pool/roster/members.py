@@ -117,8 +117,8 @@ class CourseMembers:
             try:
                 users |= {user["name"] for user in body["items"] if self._is_in_default(user)}
                 next_page = body["_pagination"]["next"]
-                next_offset = next_page and next_page["offset"]
-            except (KeyError, TypeError) as error:
+                next_offset = int(next_page["offset"]) if next_page else None
+            except (KeyError, TypeError, ValueError) as error:
                 raise HubMisunderstood(answer, "a page of users with their groups") from error
             if next_offset is not None and next_offset <= offset:
                 raise HubMisunderstood(answer, "the page of users after it")
