@@ -1,5 +1,7 @@
 """An open lease in a whole lab: it goes on until somebody needs it, and its server without it."""
 
+import json
+
 import pytest
 from tests.students import asking, served
 
@@ -29,7 +31,9 @@ def test_a_lease_is_open_then_needed_and_its_server_goes_on():
         ada.compute_on()
         lease = lab.leases()["ada"]
         wait_for(lambda: is_over(lab, lease), "the guarantee to be over")
-        assert "open: yours as long as nobody needs it" in ada.page("/services/pool/")
+        ada.page("/services/pool/")  # signs in
+        (standing,) = json.loads(ada.page("/services/pool/api/line"))["standings"]
+        assert (standing["state"], standing["until"]) == ("holding", None)
         wait_for(lambda: ada.lease()["lease"]["guaranteed_s"] < 0, "her server to be told so")
         assert ada.lease()["warning"] is None
 

@@ -252,7 +252,8 @@ def test_it_is_added_and_taken_out_again(site: Site) -> None:
         for server in ("", "two"):  # from the moment when the pool has heard where the hub is
             env = ada.environment(server)
             wait_for(lambda env=env: answer_to_server(env) == 200, "the server's own lease")
-        assert "You hold" in ada.page("/services/pool/")
+        ada.page("/services/pool/")  # signs in
+        assert ada.page("/services/pool/api/line").count('"holding"') == 2
         assert "Health" in ina.page("/services/pool/")
         assert not [finding for finding in examine_hub(settings) if finding.is_wrong]
         (lease,) = [lease for lease in leases(settings) if not lease.server]

@@ -21,15 +21,17 @@ export function notifier() {
     }
   });
   return (text, end = 0) => {
-    if (text && (text !== lastText || end > lastEnd) && document.hidden) {
+    const isNews = text && (text !== lastText || end > lastEnd);
+    // JupyterLab writes the title anew, too: when a document is saved, for example.
+    if (text && document.hidden && document.title !== MARK + text) {
       titleBefore = document.title.startsWith(MARK) ? titleBefore : document.title;
       document.title = MARK + text;
-      if (can() === 'granted') {
-        try {
-          new Notification(text, { tag: 'miglab', renotify: true });
-        } catch {
-          // a phone's browser wants a service worker: the title says it
-        }
+    }
+    if (isNews && document.hidden && can() === 'granted') {
+      try {
+        new Notification(text, { tag: 'miglab', renotify: true });
+      } catch {
+        // a phone's browser wants a service worker: the title says it
       }
     }
     lastText = text;
