@@ -180,7 +180,7 @@ def test_who_closes_the_dialog_meanwhile_goes_on_without_a_gpu(page: Page, lab: 
     start_on_cpu(page, lab, "flo")
     page.evaluate("window.isSamePage = true")
     held: list[Route] = []
-    page.route("**/miglab/api/choose", held.append)
+    page.route("**/miglab/api/choose", lambda route: held.append(route))
     status(page).click()
     with page.expect_request("**/miglab/api/choose"):
         shape_row(page, "1g.5gb").get_by_role("button", name=SAVE_AND_RESTART).click()

@@ -65,7 +65,8 @@ def walk(firefox: Firefox, lab: TemporaryLab, holder: Student) -> None:
     firefox.click(one("[name=shape][value='1g.5gb']"))
     firefox.seen(f"{one(submit)}.textContent.startsWith('Join the queue')")
     firefox.click(one(submit))
-    firefox.seen("[...document.querySelectorAll('h1, h2')].some(h => h.textContent === '1st of 1')")
+    is_first = "heading => heading.textContent.startsWith('1st of 1 in line')"
+    firefox.seen(f"[...document.querySelectorAll('h1, h2')].some({is_first})")
     holder.leave()
     holder.close()
     firefox.seen("location.pathname.startsWith('/user/fox/lab')")
