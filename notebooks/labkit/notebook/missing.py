@@ -16,7 +16,9 @@ from labkit.evidence.evidence import Evidence
 EXPERIMENT = re.compile(r"""\b[eE]xperiment\(\s*(?:key\s*=\s*)?["']([\w.+-]+)["']""")
 CHECK = re.compile(r"\blabkit\.exercises\.check_\w+")
 HEADING = re.compile(r"^(#{1,2})\s+(.+)$", re.MULTILINE)
-CODE_VERDICT = re.compile(r"^(right|not yet right): ", re.MULTILINE)  # as a `CodeVerdict` reads
+CODE_VERDICT = re.compile(  # as a `CodeVerdict` reads, behind a name where there are several
+    r"^(?:[\w ]+: +)?(right|not yet right): ", re.MULTILINE
+)
 
 
 @dataclass(frozen=True)
@@ -45,8 +47,9 @@ def read_tasks(cells: Sequence[Mapping[str, Any]]) -> NotebookTasks:
                 headings.update({"#": heading, "##": ""} if level == "#" else {"##": heading})
         elif not any("optional" in heading.lower() for heading in headings.values()):
             experiments += EXPERIMENT.findall(text)
-            if CHECK.search(text):
-                printed_verdicts = answers.setdefault(headings["##"].strip() or "an exercise", [])
+            heading = headings["##"].strip() or "Exercise"
+            if CHECK.search(text) and heading.startswith("Exercise"):
+                printed_verdicts = answers.setdefault(heading, [])
                 printed_verdicts += CODE_VERDICT.findall(_printed(cell))
     exercises = {
         heading: {*printed_verdicts} == {"right"} if printed_verdicts else None
