@@ -27,6 +27,9 @@ class LeaseState(StrEnum):
     EXPIRED = "expired"
 
 
+ENDED_STATES = frozenset({LeaseState.RELEASED, LeaseState.EXPIRED})
+
+
 class WarningKind(StrEnum):
     """Why a lease is about to be reclaimed.
 

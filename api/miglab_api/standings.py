@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 
-from miglab_api.leases import LeaseState, LeaseView, ServerStatus, WarningKind
+from miglab_api.leases import ENDED_STATES, LeaseState, LeaseView, ServerStatus, WarningKind
 from miglab_api.line import Line, LineAct, Standing, StandingState
 from miglab_api.tickets import TicketState, TicketView
 
-_ENDED = frozenset({LeaseState.RELEASED, LeaseState.EXPIRED})
 _QUEUED = frozenset({TicketState.WAITING, TicketState.ASIDE, TicketState.OFFERED})
 _URGENCY = (
     StandingState.WARNED,
@@ -37,7 +36,7 @@ def line_of(leases: Sequence[LeaseView], tickets: Sequence[TicketView], now: flo
         *(
             _lease_standing(lease)
             for lease in leases
-            if lease.state not in _ENDED
+            if lease.state not in ENDED_STATES
             and lease.id not in offered_leases
             and lease.ticket not in waiting_tickets
         ),

@@ -22,9 +22,9 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from miglab_api.base import Refusal
 from miglab_api.leases import (
+    ENDED_STATES,
     AttachRequest,
     Fence,
-    LeaseState,
     LeaseView,
     ReleaseRequest,
     ServerStatus,
@@ -194,7 +194,6 @@ def _session() -> aiohttp.ClientSession:
 
 ANSWER_TIMEOUT_S = 15.0
 RETRY_PAUSES_S = (0.1, 0.3, 1.0)
-ENDED_STATES = frozenset({LeaseState.RELEASED, LeaseState.EXPIRED})
 
 Answer = TypeVar("Answer")
 _TICKET = TypeAdapter(TicketView)

@@ -13,9 +13,9 @@ from typing import Any
 
 from jupyterhub.utils import isoformat
 
-from miglab_api.leases import LeaseView
+from miglab_api.leases import ENDED_STATES, LeaseView
 from miglab_api.offers import CPU
-from miglab_spawner.backends import ENDED_STATES, BackendError, PoolClient, RefusedByBackend
+from miglab_spawner.backends import BackendError, PoolClient, RefusedByBackend
 from miglab_spawner.borrower import Borrower, SliceRunner
 from miglab_spawner.containers.host_config import ContainerLimits, SavedLease, limits_of
 from miglab_spawner.mixin import PAUSE_S, MIGSpawnerMixin
