@@ -156,14 +156,13 @@ class Hub:
         spawner = self.spawner(name, server)  # the hub forgets it once it has stopped
         answer = await self.ask(name, "DELETE", _path(name, server))
         assert answer.status_code in (202, 204), answer.text
-        future = getattr(spawner, "_stop_future", None)
-        if future is not None:
-            await asyncio.wait_for(asyncio.shield(future), STEP_S)
+        await _stopped(spawner)
 
     async def close(self) -> None:
         for user in list(self.app.users.values()):
             for name, spawner in list(user.spawners.items()):
                 await _end_start(spawner)
+                await _stopped(spawner)
                 if spawner.active:
                     await user.stop(name)
         await self.http.aclose()
@@ -174,6 +173,13 @@ class Hub:
             group = orm.Group(name=name)
             self.app.db.add(group)
         return group
+
+
+async def _stopped(spawner: Any) -> None:
+    """Wait for a stop under way; the pool may have the slice back before the hub is done."""
+    future = getattr(spawner, "_stop_future", None)
+    if future is not None:
+        await asyncio.wait_for(asyncio.shield(future), STEP_S)
 
 
 async def _end_start(spawner: Any) -> None:

@@ -22,8 +22,6 @@ import asyncio
 import contextlib
 import json
 import logging
-import time
-from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,7 +42,7 @@ from miglab_spawner import hub_users
 from miglab_spawner.at_start import call_at_start
 from miglab_spawner.backends import BackendError, RefusedByBackend
 from miglab_spawner.borrower import RESULT_LIMIT
-from miglab_spawner.mixin import MIGSpawnerMixin
+from miglab_spawner.mixin import CHOICES_A_MINUTE, MIGSpawnerMixin
 from miglab_spawner.pages.spawn_page import (
     BadChoice,
     SpawnChoice,
@@ -57,7 +55,6 @@ from miglab_spawner.pool_leases import PoolSpawnerMixin
 TEMPLATES = Path(__file__).with_name("hub_templates")
 SCRIPTS = Path(__file__).with_name("hub_scripts")
 START_SCOPE = "start:servers" if "start:servers" in scope_definitions else "servers"  # JupyterHub 5
-CHOICES_A_MINUTE = 10  # of one server
 ANSWER_FIRST_S = 1.0  # the server passes our answer on to its browser before it ends
 
 log = logging.getLogger(__name__)
@@ -74,18 +71,6 @@ class _Move:
 
 
 _moves: dict[_Server, _Move] = {}
-_chosen_at: deque[tuple[_Server, float]] = deque()  # of the last minute, by a monotonic clock
-
-
-def _may_choose(server: _Server) -> bool:
-    """Note a choice, if the server has some left: each is a row of the ledger for good."""
-    now = time.monotonic()
-    while _chosen_at and now - _chosen_at[0][1] > 60:
-        _chosen_at.popleft()
-    if sum(name == server for name, _ in _chosen_at) >= CHOICES_A_MINUTE:
-        return False
-    _chosen_at.append((server, now))
-    return True
 
 
 class ServerHandler(APIHandler):
@@ -211,10 +196,9 @@ class ChooseHandler(ServerHandler):
     async def post(self, user_name: str, server_name: str) -> None:
         """Join the queue, with ``only_if_free`` only if the slice is granted at once."""
         spawner = self.spawner_of(user_name, server_name, LEASE_SCOPE)
-        server = (spawner.user.name, server_name)
-        if not spawner.ready or server in _moves:
+        if not spawner.ready or (spawner.user.name, server_name) in _moves:
             raise web.HTTPError(409, "The server is starting or stopping already.")
-        if not _may_choose(server):
+        if not spawner.may_choose():
             message = (
                 f"You have chosen {CHOICES_A_MINUTE} times in a minute. Try again in a minute."
             )

@@ -11,6 +11,8 @@ Order of an end: stop (JupyterHub skips it for a dead server) → `give_back`.
 import asyncio
 import inspect
 import json
+import time
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
@@ -46,6 +48,7 @@ TOKEN_LACKS_SCOPE = (
 
 STATE_KEY = "miglab"
 PAUSE_S = 0.5
+CHOICES_A_MINUTE = 10  # of a running server
 
 Answer = TypeVar("Answer")
 
@@ -66,6 +69,7 @@ class MIGSpawnerMixin(ChoiceMixin):
     def __init__(self, **kwargs: Any) -> None:
         self._events = waiting.ProgressEvents()
         self._wait: waiting.Wait | None = None
+        self._chosen_at: deque[float] = deque(maxlen=CHOICES_A_MINUTE)  # by a monotonic clock
         super().__init__(**kwargs)
 
     # What is known of the server.
@@ -370,6 +374,14 @@ class MIGSpawnerMixin(ChoiceMixin):
         if not needs_slice(self._shape or CPU):
             raise RefusedByBackend("unknown-lease", "This server holds no GPU slice.", 409)
         return {**self.user_options, "shape": CPU, "course": self._course}
+
+    def may_choose(self) -> bool:
+        """Note a choice, if this server has one left: each is a row of the ledger for good."""
+        now = time.monotonic()
+        if len(self._chosen_at) == CHOICES_A_MINUTE and now - self._chosen_at[0] < 60:
+            return False
+        self._chosen_at.append(now)
+        return True
 
     async def request_slice(self, choice: SpawnChoice, *, only_if_free: bool) -> TicketView:
         """Join the queue for a slice while this server runs without one.

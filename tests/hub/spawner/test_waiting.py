@@ -426,10 +426,9 @@ async def test_only_a_server_itself_chooses_and_only_slices(hub: Hub, lab: PoolL
 async def test_a_loop_of_choices_is_stopped(hub: Hub, lab: PoolLab):
     """Each is a row of the ledger for good, also one that is refused."""
     await hub.start("ada", shape="cpu")
-    hub_pages._chosen_at.clear()
     answers = [
         await from_jupyterlab(hub, "POST", json={"choice": "9g.99gb"})
-        for _ in range(hub_pages.CHOICES_A_MINUTE + 1)
+        for _ in range(mixin.CHOICES_A_MINUTE + 1)
     ]
     assert "too-often" not in {answer.json()["reason"] for answer in answers[:-1]}
     assert (answers[-1].status_code, answers[-1].json()["reason"]) == (409, "too-often")
