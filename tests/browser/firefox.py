@@ -14,7 +14,7 @@ FIREFOX = Path("/usr/bin/firefox-esr")
 LISTENS = re.compile(r"WebDriver BiDi listening on (ws://\S+)")
 ANSWERS_WITHIN_S = 60.0
 ENTER = "\ue006"
-CENTRE = """(() => {
+CLICKABLE = """(() => {
   const element = ELEMENT;
   element?.scrollIntoView({block: "center"});
   const box = element?.getBoundingClientRect();
@@ -22,7 +22,7 @@ CENTRE = """(() => {
   const [x, y] = [Math.round(box.x + box.width / 2), Math.round(box.y + box.height / 2)];
   const wasThere = window.lastCentre === `${x},${y}`;
   window.lastCentre = `${x},${y}`;
-  return wasThere && element.contains(document.elementFromPoint(x, y)) ? [x, y] : null;
+  return wasThere && element.contains(document.elementFromPoint(x, y)) ? element : null;
 })()"""
 
 
@@ -75,12 +75,15 @@ class Firefox:
     def click(self, element: str) -> None:
         """Click on the middle of an element, once that is in sight, uncovered and at rest.
 
-        It is at rest if two looks find it at the same place: a page that other cells' output or
-        JupyterLab's own scrolling still moves would take the click elsewhere.
+        It is at rest if two looks find it at the same place.  Firefox looks a last time where it
+        is, in the act itself: output of other cells that moves the page just then would take a
+        click at known coordinates elsewhere.
         """
-        x, y = self.seen(CENTRE.replace("ELEMENT", element))
+        expression = CLICKABLE.replace("ELEMENT", element)
+        node = wait_for(lambda: self._evaluate(expression).get("sharedId"), expression)
+        origin = {"type": "element", "element": {"sharedId": node}}
         button = [{"type": "pointerDown", "button": 0}, {"type": "pointerUp", "button": 0}]
-        self._act("pointer", [{"type": "pointerMove", "x": x, "y": y}, *button])
+        self._act("pointer", [{"type": "pointerMove", "x": 0, "y": 0, "origin": origin}, *button])
 
     def type(self, keys: str) -> None:
         """Press keys, one after the other."""
@@ -88,16 +91,18 @@ class Firefox:
         self._act("key", [{"type": stroke, "value": key} for key in keys for stroke in strokes])
 
     def _now(self, expression: str) -> Any:
+        return json.loads(self._evaluate(f"JSON.stringify({expression})").get("value", "null"))
+
+    def _evaluate(self, expression: str) -> dict[str, Any]:
+        """What an expression is now, as WebDriver BiDi writes it; empty where it is nothing yet."""
+        target = {"context": self._tab}
         try:
-            element = self._ask(
-                "script.evaluate",
-                expression=f"JSON.stringify({expression})",
-                target={"context": self._tab},
-                awaitPromise=False,
+            evaluated = self._ask(
+                "script.evaluate", expression=expression, target=target, awaitPromise=False
             )
         except CheckFailed:  # the page was just left
-            return None
-        return json.loads(element.get("result", {}).get("value", "null"))
+            return {}
+        return dict(evaluated.get("result", {}))
 
     def _act(self, kind: str, actions: list[dict[str, Any]]) -> None:
         hand = {"type": kind, "id": kind, "actions": actions}

@@ -20,6 +20,12 @@ PANEL = (
     ".find(card => card.querySelector('h3')?.textContent === 'The same function against itself')"
 )
 
+PROMPTS = "[...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt')]"
+RAN_ALL = (
+    f"{PROMPTS}.at(-1)?.textContent.match(/[0-9]/)"
+    f" && !{PROMPTS}.some(prompt => prompt.textContent.includes('*'))"
+)
+
 
 def one(selector: str) -> str:
     """The first element that a selector finds."""
@@ -79,6 +85,7 @@ def walk(firefox: Firefox, lab: TemporaryLab, holder: Student) -> None:
     )  # until then, what is run asks for a kernel
     firefox.click(named("Run"))
     firefox.click(one("[data-command='runmenu:run-all']"))
+    firefox.seen(RAN_ALL)  # until then, new output moves the page under the hand
 
     for label, text in (("Your prediction (x)", "1.5"), ("because", "it is noisy")):
         firefox.click(field(label))
