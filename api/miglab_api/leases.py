@@ -120,6 +120,16 @@ class LeaseView(WireModel):
     server_started: str = ""
 
 
+class RequestedTicket(TicketView):
+    """A ticket as the request for a lease left it.
+
+    Attributes:
+        taken_lease: what was granted and taken in the same step; None: the ticket waits.
+    """
+
+    taken_lease: LeaseView | None = None
+
+
 class Fence(WireModel):
     """What identifies a lease beside its number, which a ledger restored from a copy gives again.
 

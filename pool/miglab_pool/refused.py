@@ -39,6 +39,7 @@ REASONS = {
     "too-many-messages": "as many messages are shown as may be",
     "changed-meanwhile": "somebody did something to it since the person looked",
     "already-done": "it stands so already, or is not what this could be done to",
+    "still-attached": "an earlier holder of the same server has its lease",
     "still-held": "somebody holds the slice, or the driver is at work on it",
     "no-proof": "no `miglab prove` runs on the host, so no GPU is lent to one",
     "whole-gpu": "a GPU that is leased whole is drained as a GPU",

@@ -45,9 +45,6 @@ class BackendHooks(SpawnerTraits):
         """Whether the backend must be asked before a server of this shape may start."""
         return needs_slice(shape)
 
-    async def end_earlier_servers(self) -> None:
-        """End what an earlier start of this very server still holds; by default that is nothing."""
-
     async def remember_lease(self, lease: LeaseView) -> None:
         """Remember what this server holds from now on."""
         raise NotImplementedError

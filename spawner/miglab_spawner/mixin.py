@@ -216,15 +216,18 @@ class MIGSpawnerMixin(ChoiceMixin):
 
     async def _get_slices(self) -> None:
         await self._check_home()
-        await self.end_earlier_servers()
         self._report(waiting.ASKED, f"Asking for {self._shape}.")
-        lease = await self._lease_for(await self.backend.request(self._request_for(self._shape)))
+        lease = await self._request_lease(self._request_for(self._shape))
         if lease is None:
             self._shape = CPU
             return
         self._shape = lease.shape
         await self.remember_lease(lease)
         self._report(waiting.OFFERED, f"{lease.shape} is yours.")
+
+    async def _request_lease(self, request: TicketRequest) -> LeaseView | None:
+        """Ask for a shape and wait for the lease; None if the student goes on without a GPU."""
+        return await self._lease_for(await self.backend.request(request))
 
     def _backend_failed(self, error: BackendError, reason: str) -> NotStarted:
         reason = f"{self.backend_name}-{reason}"

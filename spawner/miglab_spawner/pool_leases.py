@@ -15,6 +15,7 @@ from jupyterhub.utils import isoformat
 
 from miglab_api.leases import ENDED_STATES, LeaseView
 from miglab_api.offers import CPU
+from miglab_api.tickets import TicketRequest
 from miglab_spawner.backends import BackendError, PoolClient, RefusedByBackend
 from miglab_spawner.borrower import Borrower, SliceRunner
 from miglab_spawner.containers.host_config import ContainerLimits, SavedLease, limits_of
@@ -239,8 +240,19 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
             await self.keep_home_name()
         return await super()._start()
 
+    async def _request_lease(self, request: TicketRequest) -> LeaseView | None:
+        """As the mixin; the pool grants in the request's own step, and refuses a second lease."""
+        try:
+            ticket = await self.backend.request_lease(request)
+        except RefusedByBackend as refused:
+            if refused.reason != "still-attached":
+                raise
+            await self.end_earlier_servers()
+            ticket = await self.backend.request_lease(request)
+        return ticket.taken_lease or await self._lease_for(ticket)
+
     async def end_earlier_servers(self) -> None:
-        """End earlier holders of this very server, so that the pool need not refuse the new one."""
+        """End earlier holders of this very server, without which the pool refuses the new one."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.create_timeout_s
         for lease in await self._server_leases():

@@ -138,6 +138,11 @@ class TemporaryLab(PoolOperator):
         times = {part: self._all_of(part)[0].cpu_times() for part in ("hub", "pool", "proxy")}
         return {part: spent.user + spent.system for part, spent in times.items()}
 
+    def pid_of(self, part: str) -> int:
+        """Return the process id of a part (hub, pool, proxy)."""
+        pid: int = self._all_of(part)[0].pid
+        return pid
+
     def wait_until_up(self) -> None:
         """Wait until hub and pool answer through the proxy."""
         for path in ("hub/health", "services/pool/api/health"):

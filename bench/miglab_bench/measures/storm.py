@@ -11,13 +11,16 @@ gives back twice a second, to time the pool.
 
 import json
 import os
+import shutil
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from statistics import median
 from typing import Annotated, NoReturn
 
@@ -25,11 +28,13 @@ import httpx
 import typer
 
 from miglab_api.leases import ReleaseRequest
+from miglab_bench.harness import flame_graph
 from miglab_bench.harness.pool_operator import SHAPE, PoolOperator
 from miglab_bench.harness.results import p95, say, table_of
 from miglab_bench.harness.student import CheckFailed, Student
 from miglab_bench.harness.temporary import TemporaryLab, temporary_lab
 from miglab_hub import lab_secrets
+from miglab_hub.errors import StartError
 from miglab_hub.settings.lab_toml import Settings
 
 OURS, PLAIN = "miglab", "plain"  # the beginnings of students' names
@@ -250,12 +255,15 @@ class ProcessorTime:
         times_plain: processor time of hub, pool and proxy, divided by that of the plain class's hub
             and proxy.
         pool_ms: processor milliseconds of the pool for each student.
+        pool_ms_anyway: the part of it that the pool takes while a plain class comes as well: for
+            its timers, its readings of GPUs, and the leases of the timing process.
         is_within_bounds: whether both are.
     """
 
     students: int
     times_plain: float
     pool_ms: float
+    pool_ms_anyway: float
     is_within_bounds: bool
 
     def __str__(self) -> str:
@@ -263,7 +271,8 @@ class ProcessorTime:
             f"{self.students} students: hub, pool and proxy take {self.times_plain:.2f} times the "
             f"processor time of plain's hub and proxy (at most {MOST_TIMES_PLAIN:g}), the pool "
             f"{self.pool_ms:.0f} ms a student (at most {MOST_POOL_MS:g}): "
-            f"{'held' if self.is_within_bounds else 'MISSED'}"
+            f"{'held' if self.is_within_bounds else 'MISSED'}; without the class the pool takes "
+            f"{self.pool_ms_anyway:.0f} of these ms, too"
         )
 
 
@@ -273,7 +282,13 @@ def compare_processor_time(miglab_row: StormRow, plain_row: StormRow) -> Process
     times_plain = lab_ms / max(plain_row.hub_cpu_ms + plain_row.proxy_cpu_ms, 1e-9)
     pool_ms = miglab_row.pool_cpu_ms
     is_within_bounds = times_plain <= MOST_TIMES_PLAIN and pool_ms <= MOST_POOL_MS
-    return ProcessorTime(miglab_row.students, round(times_plain, 3), pool_ms, is_within_bounds)
+    return ProcessorTime(
+        miglab_row.students,
+        round(times_plain, 3),
+        pool_ms,
+        plain_row.pool_cpu_ms,
+        is_within_bounds,
+    )
 
 
 def bench_storm(
@@ -286,10 +301,19 @@ def bench_storm(
         float, typer.Option(min=1, help="Seconds in which they come, and in which they leave.")
     ] = 60.0,
     rounds: Annotated[int, typer.Option(min=1, help="How often each spawner is tried.")] = 1,
+    profile: Annotated[
+        Path | None,
+        typer.Option(
+            file_okay=False,
+            help="Folder for a flame graph of the pool while the last class comes and leaves; "
+            "needs py-spy, which slows the pool down.",
+        ),
+    ] = None,
 ) -> None:
     """Storm: a class comes within a minute and leaves, beside JupyterHub's own spawner."""
     reasons: set[str] = set()
-    pairs = [measure(size, within_s, rounds, reasons) for size in students or CLASSES]
+    sizes = students or CLASSES
+    pairs = [measure(size, within_s, rounds, reasons, profile) for size in sizes]
     processor = [compare_processor_time(*pair) for pair in pairs]
     rows = [asdict(row) for pair in pairs for row in pair]
     method = (
@@ -309,7 +333,7 @@ def bench_storm(
 
 
 def measure(
-    students: int, within_s: float, rounds: int, reasons: set[str]
+    students: int, within_s: float, rounds: int, reasons: set[str], profile: Path | None = None
 ) -> tuple[StormRow, StormRow]:
     """Let classes of one size come to one hub, and return the rows of ours and of plain.
 
@@ -320,9 +344,15 @@ def measure(
         within_s: as fast.
         rounds: how often each spawner is tried.
         reasons: gets what students were told who got no server.
+        profile: gets a flame graph of the pool; None for none.
+
+    Raises:
+        StartError: there is no py-spy for the flame graph.
     """
     rows: dict[str, list[StormRow]] = {OURS: [], PLAIN: []}
     gpus = students // SLICES_PER_GPU + FOR_THE_PROBE
+    if profile is not None:
+        _sampler()  # before anything is started
     with temporary_lab(
         docker=False, shapes=(SHAPE,), patience="", hub_config=HUB_CONFIG, gpus=gpus
     ) as lab:
@@ -331,11 +361,37 @@ def measure(
             for spawner in (PLAIN, OURS) if number % 2 == 0 else (OURS, PLAIN):
                 before = lab.processor_times()
                 names = [f"{spawner}-{number}-{student}" for student in range(students)]
-                visits, pool_s = _storm(lab.settings, names, within_s)
+                with _recording(lab, profile if spawner == OURS else None):
+                    visits, pool_s = _storm(lab.settings, names, within_s)
                 spent_s = {part: at - before[part] for part, at in lab.processor_times().items()}
                 rows[spawner].append(row_of(spawner, visits, pool_s, spent_s))
                 reasons |= {visit.failure for visit in visits if visit.failure}
     return median_of(rows[OURS]), median_of(rows[PLAIN])
+
+
+def _sampler() -> str:
+    sampler = shutil.which("py-spy")
+    if sampler is None:
+        raise StartError("--profile needs py-spy on the PATH: pipx install py-spy")
+    return sampler
+
+
+@contextmanager
+def _recording(lab: TemporaryLab, folder: Path | None) -> Iterator[None]:
+    """Sample the pool's stacks with py-spy, and draw them; without a folder do nothing."""
+    if folder is None:
+        yield
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    stacks = folder / "pool.raw"
+    options = ("--threads", "--rate", "250", "--format", "raw", "--output", str(stacks))
+    command = [_sampler(), "record", "--pid", str(lab.pid_of("pool")), *options]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as recorder:
+        try:
+            yield
+        finally:
+            recorder.send_signal(signal.SIGINT)
+    flame_graph.draw_file(stacks, "The pool while a class comes and leaves")
 
 
 def _end_now(lab: TemporaryLab) -> NoReturn:

@@ -47,8 +47,7 @@ class Times:
     """The periods of the pool's loops, seconds.
 
     Attributes:
-        turn_s: between two turns when nothing else causes one.
-        quiet_turn_s: between a change and the next turn while no ticket waits to be granted.
+        turn_s: between two turns while no ticket waits to be granted.
         jobs_s: between two checks for jobs that become due by time alone.
         holders_s: between two checks for servers that ended unnoticed.
         reconcile_s: between two comparisons of ledger, GPUs and holders.
@@ -64,7 +63,6 @@ class Times:
     """
 
     turn_s: float = 1.0
-    quiet_turn_s: float = 0.25
     jobs_s: float = 0.25
     holders_s: float = _POOL.holders_s
     reconcile_s: float = _POOL.reconcile_s
@@ -339,7 +337,7 @@ class PoolRunner:
             await self._turn_due(seen_version or self.notifier.version)
 
     async def _turn_due(self, seen_version: int) -> None:
-        """Wait for the next turn: at once for a ticket that may be granted, else less promptly.
+        """Wait for the next turn: at once for a change while a ticket may be granted, else by time.
 
         An attach, a start or a report changes nothing that a turn decides, and with a class that
         comes there are ten such changes for each student.
@@ -348,10 +346,8 @@ class PoolRunner:
         due_at = loop.time() + self._times.turn_s
         while (left_s := due_at - loop.time()) > 0 and not self.notifier.closed:
             version = await self.notifier.beyond(seen_version, left_s)
-            if version != seen_version:
-                if self._pool.view.queued:
-                    return
-                due_at = min(due_at, loop.time() + self._times.quiet_turn_s)
+            if version != seen_version and self._pool.view.queued:
+                return
             seen_version = version
 
     async def _job_loop(self, name: str, kinds: frozenset[JobKind]) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from miglab_api.gpus import SliceState
-from miglab_api.leases import LeaseState, LeaseView, ServerStatus
+from miglab_api.leases import LeaseState, LeaseView, RequestedTicket, ServerStatus
 from miglab_api.line import Line
 from miglab_api.offers import ShapeOffer
 from miglab_api.standings import line_of
@@ -89,6 +89,29 @@ class Tickets(Subject):
         self._suspect_old_holder(request)
         return self._view(ticket)
 
+    @locked
+    def request_and_take(self, request: TicketRequest) -> RequestedTicket:
+        """As `request`, and take in the same step what the usual rules grant to the ticket now.
+
+        Repeating it returns the same lease.  While an earlier holder of the server is attached,
+        nothing is written: the server never has two leases that are in use.
+
+        Raises:
+            Refused: ``still-attached``, or as `request` refuses.
+        """
+        if _attached_lease(self.store, request.user, request.server) is not None:
+            self._suspect_old_holder(request)
+            raise Refused("still-attached", "An earlier start of this server holds its slice.")
+        with self.store.write(durable=True) as tx:
+            ticket, refusal = _request_and_grant(self.store, tx, request)
+            lease = None
+            if ticket.state in (TicketState.OFFERED, TicketState.TAKEN):
+                ticket, lease = _take(self.store, tx, ticket)
+        if refusal is not None:
+            raise refusal
+        taken_lease = None if lease is None else pool_views.lease_view(self.store.current, lease)
+        return RequestedTicket(**dict(self._view(ticket)), taken_lease=taken_lease)
+
     def _suspect_old_holder(self, request: TicketRequest) -> None:
         """Have the last holder of a server that asks again checked: it has probably ended."""
         for lease in self.store.state.leases.values():
@@ -109,14 +132,7 @@ class Tickets(Subject):
         """
         # Not durable: what a power cut undoes is offered again.
         with self.store.write() as tx:
-            ticket = self.store.find(TicketRow, number)
-            lease = self.store.state.leases.get(ticket.lease or 0)
-            if ticket.state == TicketState.OFFERED and lease is not None:
-                tx.put(replace(ticket, state=TicketState.TAKEN), ticket.user, "taken")
-                lease = replace(lease, taken_at=tx.at)
-                tx.put(lease)
-            elif ticket.state != TicketState.TAKEN or lease is None:
-                raise Refused("not-offered", _describe_missing_offer(ticket))
+            _, lease = _take(self.store, tx, self.store.find(TicketRow, number))
         return pool_views.lease_view(self.store.current, lease)
 
     @locked
@@ -230,6 +246,27 @@ class Tickets(Subject):
         return offers.alternatives(view, ticket) if ticket is not None and ticket.is_queued else []
 
 
+def _take(store: Store, tx: Transaction, ticket: TicketRow) -> tuple[TicketRow, LeaseRow]:
+    """Take what is offered to a ticket, or return what was taken; refuse if there is neither."""
+    lease = store.state.leases.get(ticket.lease or 0)
+    if ticket.state == TicketState.OFFERED and lease is not None:
+        ticket, lease = replace(ticket, state=TicketState.TAKEN), replace(lease, taken_at=tx.at)
+        tx.put(ticket, ticket.user, "taken")
+        tx.put(lease)
+    elif ticket.state != TicketState.TAKEN or lease is None:
+        raise Refused("not-offered", _describe_missing_offer(ticket))
+    return ticket, lease
+
+
+def _request_and_grant(store: Store, tx: Transaction, request: TicketRequest) -> TicketOrRefusal:
+    """Request a ticket and serve the queue in the same step, by the usual rules."""
+    ticket, refusal = _request_ticket(store, tx, request)
+    if refusal is None:
+        grants.grant_all(store, tx)
+        ticket = store.state.tickets[ticket.id]
+    return ticket, refusal
+
+
 def _request_if_free(store: Store, request: TicketRequest) -> TicketOrRefusal:
     """Request a ticket that is granted in the same step, by the usual rules, or refused.
 
@@ -237,10 +274,7 @@ def _request_if_free(store: Store, request: TicketRequest) -> TicketOrRefusal:
     """
     try:
         with store.write(durable=True) as tx:
-            ticket, refusal = _request_ticket(store, tx, request)
-            if refusal is None:
-                grants.grant_all(store, tx)
-                ticket = store.state.tickets[ticket.id]
+            ticket, refusal = _request_and_grant(store, tx, request)
             if ticket.is_queued:
                 raise _NotFreeError
             return ticket, refusal

@@ -151,6 +151,9 @@ class Leases(Subject):
     ) -> LeaseView:
         """Bind a lease to its holder: only a holder that the pool accepts here may be started.
 
+        Returns:
+            The lease, without how many wait for it and its extension limit.
+
         Raises:
             Refused: ``stale-lease`` or ``bad-holder``; the holder must not be started.
         """
@@ -160,7 +163,7 @@ class Leases(Subject):
                 self.store, lease, Fence(generation=generation, ledger=ledger), holder
             )
             if refusal is None and lease.holder == holder:
-                return full_view(self.store, lease)
+                return pool_views.lease_view(self.store.current, lease)
             if refusal is None:
                 lease = _attach(
                     self.store, tx, replace(lease, server_started=server_started), holder
@@ -169,11 +172,14 @@ class Leases(Subject):
                 tx.record(lease, "spawner", f"attach of {holder} refused: {refusal}")
         if refusal is not None:
             raise refusal
-        return full_view(self.store, lease)
+        return pool_views.lease_view(self.store.current, lease)
 
     @locked
     def running(self, number: int, fence: Fence | None = None) -> LeaseView:
         """Record that the attached holder runs.  Not durable: a power cut ends the holder as well.
+
+        Returns:
+            As `attach`.
 
         Raises:
             Refused: ``stale-lease``: another lease has that number now, or the lease is over.
@@ -186,7 +192,7 @@ class Leases(Subject):
                 tx.put(lease, "spawner", "started")
             elif lease.state not in (LeaseState.RUNNING, LeaseState.WARNED):
                 raise _stale_refusal(lease, f"it is {lease.state}")
-        return full_view(self.store, lease)
+        return pool_views.lease_view(self.store.current, lease)
 
     @locked
     def release(

@@ -330,8 +330,10 @@ def _masks(placements: PlacementsByGpu) -> dict[str, int]:
 
 def others_waiting(view: PoolView, lease: LeaseRow) -> int:
     """Return how many tickets of other users wait for what this lease would free."""
+    if not lease.is_held:
+        return 0
     demanded, rows = demand(view), view.slices_of(lease)
-    if not lease.is_held or not (demanded.requests or demanded.reserved_bits):
+    if not (demanded.requests or demanded.reserved_bits):
         return 0
     wanted_on_slices = [
         (view.gpus[row.gpu].course, _wanted_profiles_on(view, row, rows, demanded)) for row in rows

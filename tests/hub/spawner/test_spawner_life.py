@@ -92,7 +92,10 @@ async def test_the_end_of_a_slice_is_told_to_its_student(
 
 
 async def test_what_a_server_asks_of_the_pool(hub: Hub, lab: PoolLab):
-    """A spawn page and the end of a server take one request each; each costs pool and hub time."""
+    """A spawn page, the lease of a free slice and the end of a server take one request each.
+
+    Each costs pool and hub time.
+    """
     await hub.start("ada", shape="1g.5gb")
     lease = lab.held_by("ada")
     lab.way.calls.clear()
@@ -101,6 +104,16 @@ async def test_what_a_server_asks_of_the_pool(hub: Hub, lab: PoolLab):
     lab.way.calls.clear()
     await hub.spawner("ada").render_spawn_page()
     assert lab.way.calls == [("GET", "/api/offers")]
+    slices = lab.pool.store.state.slices.values
+    await lab.until(lambda: [row.state for row in slices()] == ["free"], "the slice is free again")
+    lab.way.calls.clear()
+    await hub.start("ada", shape="1g.5gb")
+    path = f"/api/leases/{lab.held_by('ada').id}"
+    assert [call for call in lab.way.calls if call[0] == "POST"] == [
+        ("POST", "/api/leases"),
+        ("POST", f"{path}/attach"),
+        ("POST", f"{path}/running"),
+    ]
 
 
 async def test_a_grant_of_another_ledger_releases_what_the_pool_has(hub: Hub, lab: PoolLab):

@@ -14,6 +14,7 @@ from miglab_bench.commands import app
 from miglab_bench.harness import student_server
 from miglab_bench.measures import both_spawners, storm
 from miglab_bench.measures.storm import Visitor, VisitTimes, kind_of, median_of, row_of
+from miglab_hub.errors import StartError
 from miglab_spawner.local import MIGLocalSpawner
 
 VISITS = [
@@ -168,7 +169,7 @@ def test_json_for_machines_and_a_table_for_people(monkeypatch: pytest.MonkeyPatc
 
     def measure(students: int, *arguments: Any) -> tuple[storm.StormRow, storm.StormRow]:
         sizes.append(students)
-        arguments[-1].add("no slice today")
+        arguments[2].add("no slice today")
         return ROW, replace(ROW, spawner="plain")
 
     monkeypatch.setattr(storm, "measure", measure)
@@ -184,6 +185,16 @@ def test_json_for_machines_and_a_table_for_people(monkeypatch: pytest.MonkeyPatc
     assert "333 ms a student (at most 45): MISSED" in table
 
 
+def test_a_profile_without_its_sampler_starts_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It says how to get it, before a lab is started."""
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(storm, "temporary_lab", NotImplemented)
+    with pytest.raises(StartError, match="pipx install py-spy"):
+        storm.measure(7, 1.0, 1, set(), tmp_path)
+
+
 @pytest.mark.parametrize(
     ("pool_ms", "hub_ms", "held"), [(15.0, 90.0, True), (46.0, 60.0, False), (40.0, 90.0, False)]
 )
@@ -194,3 +205,4 @@ def test_processor_time_is_held_by_both_bounds(pool_ms: float, hub_ms: float, he
     comparison = storm.compare_processor_time(ours, plain)
     assert comparison.is_within_bounds is held
     assert comparison.times_plain == pytest.approx((hub_ms + pool_ms + 12) / 100)
+    assert comparison.pool_ms_anyway == 30.0

@@ -184,6 +184,11 @@ class ClassRoom(World):
         if not any(server.lease.user == user for server in self.running.values()):
             self.ask(user, shape, only_if_free=only_if_free)
 
+    def someone_starts(self, user: str, shape: str) -> None:
+        """The spawner asks, and has the lease at once if the pool grants it."""
+        if not any(server.lease.user == user for server in self.running.values()):
+            self.ask_for_lease(user, shape)
+
     def someone_borrows(self, user: str, shape: str) -> None:
         self.ask(user, shape, server=borrower_of(""), purpose=Purpose.BORROW)
 
@@ -441,6 +446,7 @@ def chance(room: ClassRoom, dice: random.Random) -> Callable[[], object]:
     user = dice.choice(USERS)
     everyday: list[Callable[[], object]] = [
         lambda: room.someone_asks(user, dice.choice(ASKED)),
+        lambda: room.someone_starts(user, dice.choice(ASKED)),
         lambda: room.some_work(4),
         lambda: room.some_work(8),
         lambda: room.spawn(user),

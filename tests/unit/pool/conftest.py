@@ -13,7 +13,7 @@ from tests.empty import empty_ledger
 from tests.pool_settings import changed
 
 from miglab_api.holders import Liveness
-from miglab_api.leases import LeaseView
+from miglab_api.leases import LeaseView, RequestedTicket
 from miglab_api.tickets import Purpose, TicketRequest, TicketView, borrower_of
 from miglab_pool.gpu.driver import Driver
 from miglab_pool.gpu.simulated.machine import SimulatedMachine
@@ -260,6 +260,11 @@ class World:
             purpose=purpose,
         )
         return self.pool.tickets.request(request)
+
+    def ask_for_lease(self, user: str, shape: str = "1g.5gb") -> RequestedTicket:
+        """Ask, and take in the same step what is free."""
+        request = TicketRequest(user=user, course="everyone", shape=shape)
+        return self.pool.tickets.request_and_take(request)
 
     def wait(self, user: str, shape: str = "1g.5gb", **request_fields: Any) -> TicketView:
         """Ask, and do what is due: the ticket as it is then."""

@@ -25,6 +25,7 @@ DEADLY: dict[str, tuple[Callable[..., object], dict[str, st.SearchStrategy[Any]]
         ClassRoom.someone_asks,
         {"user": user, "shape": st.sampled_from(ASKED), "only_if_free": st.booleans()},
     ),
+    "starts": (ClassRoom.someone_starts, {"user": user, "shape": st.sampled_from(ASKED)}),
     "borrows": (ClassRoom.someone_borrows, {"user": user, "shape": st.sampled_from(LENT)}),
     "works": (ClassRoom.some_work, {"jobs": st.integers(1, 10)}),
     "spawns": (ClassRoom.spawn, {"user": user, "is_started": st.booleans()}),

@@ -5,9 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 from tests.refusals import because
-from tests.unit.pool.applications.fakes import lease_view
+from tests.unit.pool.applications.fakes import lease_view, ticket_view
 
-from miglab_api.leases import LeaseState, LeaseView
+from miglab_api.leases import LeaseState, LeaseView, RequestedTicket
+from miglab_api.tickets import TicketRequest, TicketState
 from miglab_spawner.backends import RefusedByBackend
 from miglab_spawner.borrower import Borrower
 from miglab_spawner.containers.host_config import SavedLease
@@ -42,6 +43,20 @@ class LeasesOfOneServer:
     async def leases(self, _user: str, _server: str) -> list[LeaseView]:
         self.calls.append("list")
         return [lease for lease in self.by_id.values() if lease.state not in ENDED]
+
+    async def lease(self, lease: int) -> LeaseView:
+        self.calls.append(f"look at {lease}")
+        ended = self.by_id[lease].model_copy(update={"state": LeaseState.RELEASED})
+        self.by_id[lease] = ended
+        return ended
+
+    async def request_lease(self, request: TicketRequest) -> RequestedTicket:
+        self.calls.append("request")
+        if any(lease.state not in ENDED for lease in self.by_id.values()):
+            raise RefusedByBackend("still-attached", "An earlier start holds its slice.", 409)
+        lease = held(1 + max(self.by_id), LeaseState.GRANTED)
+        ticket = ticket_view(1, request.user, state=TicketState.TAKEN)
+        return RequestedTicket(**dict(ticket), taken_lease=lease)
 
     async def server_status(self, _user: str, _server: str) -> SimpleNamespace:
         return SimpleNamespace(ticket=None)
@@ -110,6 +125,17 @@ async def test_a_pool_that_cannot_release_now(
     with caplog.at_level(logging.INFO):
         await spawner_with(pool).run_post_stop_hook()
     assert caplog.messages == [f"ada's release waits: {refusal}"]
+
+
+@pytest.mark.parametrize("is_attached", [False, True])
+async def test_a_start_ends_an_earlier_server_only_if_there_is_one(is_attached: bool) -> None:
+    """The pool's refusal tells of it: a start without one takes a single request."""
+    pool = LeasesOfOneServer(held(1, LeaseState.RUNNING if is_attached else LeaseState.RELEASED))
+    request = TicketRequest(user="ada", course="everyone", shape="1g.5gb")
+    lease = await spawner_with(pool)._request_lease(request)
+    assert lease is not None and lease.id == 2
+    ends = ["list", "end process:1", "release 1", "end process:1", "look at 1", "request"]
+    assert pool.calls == ["request", *(ends if is_attached else [])]
 
 
 async def test_a_start_says_what_keeps_the_earlier_server() -> None:

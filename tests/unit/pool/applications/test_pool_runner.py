@@ -80,8 +80,8 @@ async def test_each_job_on_its_thread(pool: Pool, start: Start) -> None:
 async def test_a_turn_is_due_at_once_only_for_a_ticket_that_may_be_granted(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What an attach or a start changes waits for the next quiet turn; a new ticket does not."""
-    runner = PoolRunner(world.pool, Metrics(), Times(turn_s=600, quiet_turn_s=600))
+    """What an attach or a start changes waits for the next turn by time; a new ticket does not."""
+    runner = PoolRunner(world.pool, Metrics(), Times(turn_s=600))
     turns: list[int] = []
     monkeypatch.setattr(world.pool, "turn", lambda: turns.append(world.pool.version))
     turning = asyncio.create_task(runner._turn_loop())

@@ -95,6 +95,7 @@ ROUTES = [
     ("GET", "/api/server?user=alice", None, SPAWN),
     ("GET", "/api/line?user=alice", None, CLASS),
     ("GET", "/api/tickets/{ticket}/alternatives", None, SPAWN),
+    ("POST", "/api/leases", TICKET | {"server": "lab 2"}, ASK),
     ("GET", "/api/leases", None, LOOK),
     ("GET", "/api/leases?user=alice", None, LEASES_OF),
     ("GET", "/api/leases/1", None, SEE_NAMES),
