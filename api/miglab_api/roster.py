@@ -9,7 +9,6 @@ from miglab_api.base import Age, Course, User, WireModel
 from miglab_api.staff import MINUTES_MAX, TEXT_MAX
 
 EXPERIMENTS_MAX = 100  # of a student in a course; a server reads no more from its home
-MESSAGED_MAX = 200
 
 
 class Presence(StrEnum):
@@ -112,9 +111,10 @@ class ClassMessage(WireModel):
     """A message to some of a course's students, shown in their JupyterLab.
 
     Attributes:
+        users: as many as there is room for messages on display.
         minutes: how long it is shown.
     """
 
-    users: Annotated[tuple[User, ...], Field(min_length=1, max_length=MESSAGED_MAX)]
+    users: Annotated[tuple[User, ...], Field(min_length=1)]
     text: Annotated[str, Field(min_length=1, max_length=TEXT_MAX, pattern=r"\S")]
     minutes: Annotated[float, Field(gt=0, le=MINUTES_MAX)] = 60.0

@@ -18,7 +18,6 @@ import logging
 import math
 import time
 from collections.abc import Awaitable, Callable
-from html import escape
 from pathlib import Path
 from sqlite3 import Connection
 from typing import Any
@@ -125,10 +124,10 @@ def update_pages(c: Any, settings: Settings) -> None:
 
     The spawn page need not repeat that the GPUs are simulated.
     """
-    c.JupyterHub.template_vars = {"lab_title": settings.lab.title}
-    if settings.notices:
-        notices = escape(" · ".join(settings.notices))
-        c.JupyterHub.template_vars["announcement"] = f"This lab: {notices}"
+    c.JupyterHub.template_vars = {
+        "lab_title": settings.lab.title,
+        "lab_notices": list(settings.notices),
+    }
     _serve_static_files(c)
     c.JupyterHub.logo_file = str(settings.logo)
     c.JupyterHub.default_url = landing_page(settings)

@@ -1,6 +1,7 @@
 """What people do in a browser, and what is seen there."""
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from miglab_bench.harness.student import Student
 from miglab_bench.harness.temporary import TemporaryLab
 from miglab_hub import lab_secrets
 
+GOES_BACK = re.compile("goes back|released|reclaimed")  # a warning, and what came of it
 KERNEL_MS = 180_000  # a kernel, torch and the widgets start; on a busy machine that takes a while
 SCREENSHOTS = os.environ.get("MIGLAB_SCREENSHOTS")  # a folder: the pictures of the docs go there
 
@@ -77,7 +79,7 @@ def looks_good(page: Page, name: str, within: str | None = None) -> None:
     assert page.evaluate(overflow) <= 0, name
 
 
-def card(page: Page, name: str = "Your GPU slice") -> Locator:
+def card(page: Page, name: str | re.Pattern[str] = GOES_BACK) -> Locator:
     """What is shown over JupyterLab when something happens to the slice."""
     return page.get_by_role("region", name=name)
 

@@ -137,7 +137,7 @@ def test_from_cpu_into_the_queue_to_the_slice_and_the_same_cell(
     look_away(page)
     classmate.leave()
     expect(page).to_have_title("(!) Your GPU slice is ready.")
-    expect(card(page, "Your GPU slice 7g.40gb is ready")).to_be_visible()
+    expect(card(page, "7g.40gb is ready for you")).to_be_visible()
     look_back(page)
     expect(page).not_to_have_title(re.compile("ready"))
     card(page, "is ready").get_by_role("button", name=SAVE_AND_RESTART).click()

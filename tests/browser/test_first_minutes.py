@@ -128,9 +128,13 @@ def test_a_new_student_on_a_phone(phone: Page, lab: TemporaryLab) -> None:
 def test_a_new_instructor(page: Page, phone: Page, lab: TemporaryLab) -> None:
     """She lands on the pool's page, and each page says what will be there; by keys, on a phone."""
     password = lab_secrets.read_passwords(lab.settings).instructor
+    page.goto(lab.settings.public_url)
+    notices = page.get_by_role("list", name="About this lab").get_by_role("listitem")
+    expect(notices).to_have_text(["simulated GPUs", "no isolation: trial only"])
     with timed("a new instructor, through every page"):
         sign_in_by_keys(page, lab, "ina", password)
         page.wait_for_url("**/services/pool/")
+        expect(notices).to_have_text(["simulated GPUs", "no isolation: trial only"])
         looks_good(page, "first-pool")
         for name, text in PAGES.items():
             visit(page, name, text)

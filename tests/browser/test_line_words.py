@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +16,6 @@ from .served import MARKS
 pytestmark = MARKS
 NOW = 1_780_300_800.0  # 8:00 UTC
 ADDRESS = "http://lab.invalid/"
-EXTENSION = Path(__file__).parents[2] / "images/student/jupyterlab/labextension/static"
 HOUR_S = 3600.0
 RANGE = {"low_s": 660, "likely_s": 900, "high_s": 1400, "is_late": False, "is_longest": False}
 LONGEST = {**RANGE, "low_s": 0, "high_s": 13_800, "is_longest": True}
@@ -132,8 +130,6 @@ async def page(browser: Browser) -> AsyncIterator[Page]:
         name = route.request.url.rpartition("/")[2]
         if name.startswith("line."):
             await route.fulfill(path=WEB / name)
-        elif name == "dom.js":
-            await route.fulfill(path=EXTENSION / name)
         else:
             body = "<!doctype html><main id=line></main>"
             await route.fulfill(body=body, content_type="text/html")
@@ -195,16 +191,22 @@ async def test_time_runs_one_way(page: Page) -> None:
     assert await page.evaluate(script) == [200, 140, 140, 140, 250]
 
 
-async def test_a_bar_is_as_long_as_the_service_says(page: Page) -> None:
+@pytest.mark.parametrize(
+    ("since", "until", "share"),
+    [
+        (NOW - 90, NOW + 30, 0.25),
+        (NOW + 10, NOW + 130, 1),
+        (NOW - 120, NOW - 1, 0),
+        (NOW, None, None),
+        (None, NOW + 30, None),
+    ],
+)
+async def test_a_bar_is_as_long_as_the_service_says(
+    page: Page, since: float | None, until: float | None, share: float | None
+) -> None:
     """It does not fill again when its page is loaded late; without a length there is none."""
-    script = """async () => {
-      const bar = (await import('/dom.js')).drain();
-      return [[30, 120], [130, 120], [-1, 120], [null, 120], [30, null]].map(times => {
-        bar.set(...times);
-        return bar.node.hidden ? null : bar.node.firstChild.style.width;
-      });
-    }"""
-    assert await page.evaluate(script) == ["25%", "100%", "0%", None, None]
+    offer = {**BLANK, "state": "offered", "since": since, "until": until}
+    assert (await said(page, offer))["share"] == share
 
 
 FOLLOW = """async (answers) => {

@@ -162,11 +162,11 @@ def test_a_pool_that_restarts_in_mid_warning_takes_nothing_unanswered(
     with at_work(page, lab, "cy"):
         pass
     before = warned(lab, "cy")
-    expect(card(page)).to_contain_text("will be reclaimed in")
+    expect(card(page)).to_contain_text("goes back to the pool soon")
     wait_for(lambda: now(lab) > warning_of(before).at + NOTICED_S, "a warning well under way")
     lab.kill("pool")
     wait_for(lambda: is_put_off(lab, before), "the warning to begin anew")
-    expect(card(page)).to_contain_text("will be reclaimed in")
+    expect(card(page)).to_contain_text("goes back to the pool soon")
     card(page).get_by_role("button", name="I am still here").click()
     expect(card(page)).to_be_hidden()
     assert is_answered(lab, before)

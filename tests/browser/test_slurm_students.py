@@ -89,7 +89,7 @@ def two_share(ada: Page, bo: Page, staff: Page, works: Student, on_slurm: SlurmL
     works.compute_no_more()
     wait_for(lambda: works.lease()["warning"] is not None, "ada to be warned")
     expect(ada.get_by_text("Nothing has happened").first).to_be_visible()
-    card = bo.get_by_role("region", name="Your GPU slice 1g.5gb is ready")
+    card = bo.get_by_role("region", name="1g.5gb is ready for you")
     expect(card).to_be_visible(timeout=LONG_MS)
     card.get_by_role("button", name="Save all and restart with it").click()
     # His job runs before he moves to it: only his new server has the slice as its own.

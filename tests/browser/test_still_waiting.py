@@ -46,4 +46,4 @@ def test_asked_aside_and_back(page: Page, lab: TemporaryLab, classmate: Student)
     expect(aside).to_contain_text("Your position is kept for 12 hours")
     assert serious_problems(page, ".miglab-cards") == []
     aside.get_by_role("button", name="Return to the queue").click()
-    expect(page.get_by_role("region", name="Your GPU slice 7g.40gb is ready")).to_be_visible()
+    expect(page.get_by_role("region", name="7g.40gb is ready for you")).to_be_visible()

@@ -24,6 +24,7 @@ from miglab_api.gpus import (
     LayoutDrain,
     Layouts,
     LayoutText,
+    PoolSnapshot,
     SliceState,
 )
 from miglab_api.leases import LeaseState, WarningKind
@@ -32,7 +33,7 @@ from miglab_pool.gpu.geometry import Geometry, Profile
 from miglab_pool.http.access.dependencies import RUNNER, needs
 from miglab_pool.http.access.principal import Principal, Right, visible_snapshot
 from miglab_pool.http.errors import REFUSED
-from miglab_pool.http.pages.frame import render, render_part
+from miglab_pool.http.pages.frame import render, render_part, time_left_short
 from miglab_pool.http.runner_protocol import RunnerOf
 from miglab_pool.layouts.file import LayoutDraft, LayoutError, PartitionableGpu, dump, parse_layout
 from miglab_pool.layouts.transactions import PoolLayouts
@@ -51,7 +52,8 @@ class LayoutsPool(Protocol):
 
 
 Runner = Annotated[RunnerOf[LayoutsPool], RUNNER]
-Fate = Literal["stays", "goes", "held", "new", "gap", "other"]
+Fate = Literal["stays", "offered", "goes", "held", "new", "gap", "other"]
+Offers = Mapping[int, float]  # by lease: until when it is held for the student who has not taken it
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,27 +100,30 @@ class GpuChange:
 
 
 def changes(
-    layouts: Iterable[GpuLayout], gpus: Sequence[GpuView], at: float, titles: Mapping[str, str]
+    layouts: Iterable[GpuLayout], snapshot: PoolSnapshot, at: float, titles: Mapping[str, str]
 ) -> list[GpuChange]:
     """Compare each GPU with its layout; a GPU that is no longer present is left out."""
-    views = {gpu.uuid: gpu for gpu in gpus}
+    views = {gpu.uuid: gpu for gpu in snapshot.gpus}
+    offers = {ticket.lease: ticket.expires_at or at for ticket in snapshot.offered if ticket.lease}
     return [
-        _gpu_change(layout, views[layout.gpu], at, titles)
+        _gpu_change(layout, views[layout.gpu], offers, at, titles)
         for layout in layouts
         if layout.gpu in views
     ]
 
 
-def _gpu_change(layout: GpuLayout, gpu: GpuView, at: float, titles: Mapping[str, str]) -> GpuChange:
+def _gpu_change(
+    layout: GpuLayout, gpu: GpuView, offers: Offers, at: float, titles: Mapping[str, str]
+) -> GpuChange:
     return GpuChange(
         gpu.index,
         gpu.memory_slices,
         layout.layout,
         layout.conforms,
-        _with_gaps(_present_segments(layout, gpu), gpu.memory_slices),
+        _with_gaps(_present_segments(layout, gpu, offers, at), gpu.memory_slices),
         _with_gaps(_planned_segments(layout), gpu.memory_slices) if layout.layout else (),
         _progress_in_words(layout, at),
-        tuple(_wait_in_words(drain, at, titles) for drain in layout.drains),
+        tuple(_wait_in_words(drain, offers, at, titles) for drain in layout.drains),
         tuple(
             f"{_holder_name(drain)}, {drain.profile} on GPU {layout.index}"
             for drain in layout.drains
@@ -127,14 +132,19 @@ def _gpu_change(layout: GpuLayout, gpu: GpuView, at: float, titles: Mapping[str,
     )
 
 
-def _present_segments(layout: GpuLayout, gpu: GpuView) -> list[Segment]:
+def _present_segments(layout: GpuLayout, gpu: GpuView, offers: Offers, at: float) -> list[Segment]:
     drains = {drain.slice_id: drain for drain in layout.drains}
     goes = {(place.start, place.profile) for place in layout.removes}
     segments = []
     for slice_view in gpu.slices:
         fate: Fate = "other" if slice_view.state is SliceState.FOREIGN else "stays"
         status = slice_view.user or slice_view.state.value
-        if slice_view.slice_id in drains:
+        if slice_view.lease is not None and slice_view.lease in offers:
+            held = time_left_short(offers[slice_view.lease], at, before="held for ")
+            fate, status = "offered", f"offered to {slice_view.user or 'somebody'}, {held}"
+            if slice_view.slice_id in drains:
+                status += ", then removed"
+        elif slice_view.slice_id in drains:
             fate, status = "held", f"{_holder_name(drains[slice_view.slice_id])}, then removed"
         elif (slice_view.start, slice_view.profile) in goes:
             fate, status = "goes", "removed"
@@ -190,8 +200,11 @@ def _holder_name(drain: LayoutDrain) -> str:
     return drain.user or "somebody"
 
 
-def _wait_in_words(drain: LayoutDrain, at: float, titles: Mapping[str, str]) -> str:
+def _wait_in_words(drain: LayoutDrain, offers: Offers, at: float, titles: Mapping[str, str]) -> str:
     course = f" ({titles.get(drain.course, drain.course)})" if drain.course else ""
+    if drain.lease in offers:
+        held = duration(offers[drain.lease] - at)
+        return f"{_holder_name(drain)}{course} is offered {drain.profile}, held for {held}"
     end = _lease_end_in_words(drain, at)
     return f"{_holder_name(drain)}{course} holds {drain.profile}: the lease {end}"
 
@@ -326,7 +339,7 @@ async def page(request: Request, principal: Principal) -> str:
         request,
         principal,
         "layouts",
-        changes=changes(layouts.gpus, snapshot.gpus, time.time(), request.app.state.course_titles),
+        changes=changes(layouts.gpus, snapshot, time.time(), request.app.state.course_titles),
         text=dump(layouts.gpus) if has_layouts else offered[0][1],
         has_layouts=has_layouts,
         examples=offered,
@@ -346,7 +359,7 @@ async def preview(
     except LayoutError as error:
         refusal = error
     titles = about.app.state.course_titles
-    gpu_changes = changes(layouts.gpus, snapshot.gpus, time.time(), titles) if layouts else []
+    gpu_changes = changes(layouts.gpus, snapshot, time.time(), titles) if layouts else []
     changed_indexes = {gpu_change.index for gpu_change in gpu_changes}
     names = {gpu.uuid: gpu.layout for gpu in snapshot.gpus}
     html = render_part(

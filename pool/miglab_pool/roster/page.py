@@ -200,14 +200,9 @@ async def send_messages(
     if not students.issuperset(message.users):
         raise DeniedError(403, "forbidden", "You can message students of this class only.")
 
-    def decision(pool: ClassPool) -> list[SentMessage]:
-        content = {"text": message.text, "minutes": message.minutes}
-        return [
-            pool.staff.send(MessageRequest(to_user=user, **content), principal.actor)
-            for user in dict.fromkeys(message.users)
-        ]
-
-    return await runner.decide(decision)
+    content = {"text": message.text, "minutes": message.minutes}
+    each = [MessageRequest(to_user=user, **content) for user in dict.fromkeys(message.users)]
+    return await runner.decide(lambda pool: pool.staff.send_each(each, principal.actor))
 
 
 async def read_class(

@@ -7,7 +7,7 @@ A drained placement takes no new lease, and a running lease goes on.  When the l
 slice ends, the slice is scrubbed and made anew, still drained, until somebody ends the drain.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -84,6 +84,27 @@ class StaffMessages(Subject):
             )
             tx.put(row, actor, request.text, "message")
         return SentMessage.of(row)
+
+    @locked
+    def send_each(self, messages: Sequence[MessageRequest], actor: str) -> list[SentMessage]:
+        """Send each of some students a message of their own: all of them, or none.
+
+        Raises:
+            Refused: so many more messages cannot be displayed at once.
+        """
+        with self.store.write(durable=True) as tx:
+            end_expired_messages(self.store, tx)
+        room = MESSAGES_MAX - len(self.store.state.messages)
+        if len(messages) > room:
+            raise Refused(
+                "too-many-messages",
+                f"{len(messages)} students are selected, and each gets a message of their own, but "
+                f"only {room} more can be on display now ({MESSAGES_MAX} in all). Nothing was "
+                "sent. Clear the selection and send to all of the class, which is one message; or "
+                "select fewer, or withdraw some messages on the page “Log”.",
+                429,
+            )
+        return [self.send(message, actor) for message in messages]
 
     @locked
     def message(self, number: int) -> SentMessage:

@@ -167,6 +167,35 @@ VERB_PHRASES = {action.key: action.log_phrase for action in STAFF_ACTIONS} | {
     "refused": "was refused a change of it",
     "prove": "lent it to miglab prove",
 }
+STATE_PHRASES = {  # where no action was named: what a row that came into this state had done to it
+    "waiting": "queued it",
+    "offered": "offered it",
+    "aside": "let it step aside",
+    "taken": "took what it was offered",
+    "cancelled": "cancelled it",
+    "refused": "refused it",
+    "expired": "let it expire",
+    "granted": "granted it",
+    "attached": "attached it to its server",
+    "running": "saw its server start",
+    "warned": "warned its holder",
+    "releasing": "released it",
+    "released": "finished its release",
+    "making": "began to create it",
+    "free": "made it available",
+    "leased": "leased it",
+    "scrubbing": "began to scrub it",
+    "quarantined": "quarantined it",
+    "foreign": "found it foreign",
+    "gone": "destroyed it",
+    "ok": "found it fit",
+    "unfit": "found it unfit",
+    "planned": "planned it",
+    "reserved": "reserved its slices",
+    "open": "opened it",
+    "over": "ended it",
+    "shown": "displayed it",
+}
 
 
 def describe_change(last: AuditEntry, now: float) -> str:
@@ -178,7 +207,8 @@ def describe_change(last: AuditEntry, now: float) -> str:
 
 def verb_phrase(action: str, to_state: str) -> str:
     """Return what was done, as a verb phrase with "it"."""
-    return VERB_PHRASES.get(action) or (f"made it {to_state}" if to_state else "changed it")
+    changed = f"changed its state to “{to_state}”" if to_state else "changed it"
+    return VERB_PHRASES.get(action) or STATE_PHRASES.get(to_state, changed)
 
 
 # -- old entries ----------------------------------------------------------------------------------

@@ -171,7 +171,8 @@ def warn_for_reclaim(
 
 def reclaim_message(actor: str, reason: str) -> str:
     """Return what the holder of a reclaimed lease reads."""
-    return f"{display_name(actor)} takes this slice back: “{reason}”. Your files are kept."
+    end = "" if reason.endswith((".", "!", "?")) else "."
+    return f"This slice is reclaimed by {display_name(actor)}: “{reason}”{end} Your files are kept."
 
 
 def is_reclaim_due(row: LeaseRow, at: float) -> bool:

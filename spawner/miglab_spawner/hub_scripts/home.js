@@ -1,5 +1,6 @@
-// The hub's home page: where its reader stands with all their servers.
+// The hub's home page: where its reader stands with all their servers.  JupyterHub's own buttons start
+// and open them, so the line has no act for it.
 
 import { showLine, startPage } from "./hub_line.js";
 
-showLine({ links: { choose: startPage, resume: startPage, return: startPage, stay: startPage, take: startPage, open: startPage } });
+showLine({ links: { resume: startPage, return: startPage, stay: startPage, take: startPage } });

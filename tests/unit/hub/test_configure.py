@@ -20,7 +20,6 @@ from miglab_hub import lab_secrets
 from miglab_hub.authenticator import LabAuthenticator
 from miglab_hub.checkout import checkout
 from miglab_hub.configure import configure, set_pragmas, wait_by_a_steady_clock
-from miglab_hub.settings.lab_toml import Settings
 from miglab_hub.static_files import HubStaticFiles
 from miglab_spawner.docker import MIGDockerSpawner
 from miglab_spawner.local import MIGLocalSpawner
@@ -32,7 +31,7 @@ TEACHES = COURSE + 'instructors = ["Ina"]\nassistants = ["timo", "admin"]\n'
 DOMAINS = 'lab.subdomain_host = "https://lab.test"\n'
 DOCKER = DOMAINS + '[servers]\nspawner = "docker"\n[limits.cpu]\nmemory_gib = 3\n' + COURSE
 PAM = '[authentication]\nclass = "pam"\n[authentication.config.PAMAuthenticator]\n'
-NOT_REAL = "This lab: simulated GPUs"
+NOT_REAL = "simulated GPUs"
 THE_POOL = {
     "pool_url": "http://127.0.0.1:8003/services/pool", "pool_secret_file": "HERE/.lab/pool.secret",
     "student_api_url": "http://127.0.0.1:8004", "http_timeout": 120,
@@ -98,12 +97,12 @@ SETS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "every page says what is not real": (
         COURSE, "JupyterHub",
         {"template_vars": {
-            "lab_title": "miglab", "announcement": f"{NOT_REAL} · no isolation: trial only",
+            "lab_title": "miglab", "lab_notices": [NOT_REAL, "no isolation: trial only"],
         }},
     ),
     "and of containers less": (
         DOCKER, "JupyterHub",
-        {"template_vars": {"lab_title": "miglab", "announcement": NOT_REAL}},
+        {"template_vars": {"lab_title": "miglab", "lab_notices": [NOT_REAL]}},
     ),
 }  # fmt: skip
 
@@ -171,20 +170,6 @@ def test_every_trait_exists(tmp_path: Path) -> None:
     for cls in (MIGDockerSpawner, MIGLocalSpawner, LabAuthenticator):
         unknown = set(c[cls.__name__]) - set(cls.class_traits(config=True))
         assert unknown == set(), cls.__name__
-
-
-@pytest.mark.parametrize(
-    ("notices", "template_vars"), [(("a < b",), {"announcement": "This lab: a &lt; b"}), ((), {})]
-)
-def test_a_notice_is_text_and_no_markup(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    notices: tuple[str, ...],
-    template_vars: dict[str, str],
-) -> None:
-    """JupyterHub puts it into its pages as it is, and without anything to say draws no box."""
-    monkeypatch.setattr(Settings, "notices", notices)
-    assert hub_config(tmp_path).JupyterHub.template_vars == {"lab_title": "miglab"} | template_vars
 
 
 def test_the_hub_bears_the_labs_name_and_logo(tmp_path: Path) -> None:

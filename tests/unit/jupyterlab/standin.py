@@ -22,6 +22,7 @@ from miglab_api.leases import (
 )
 from miglab_api.roster import NoticeRead, ProgressReport
 from miglab_api.staff import StaffMessage
+from miglab_api.standings import line_of_server
 from miglab_api.tickets import RequeueRequest, TicketState, TicketView, WaitEstimate
 
 NOW = 1_700_000_000.0  # the pool's clock, years away from any other
@@ -151,9 +152,10 @@ class StandIn:
         return app
 
     def _status(self) -> ServerStatus:
-        return ServerStatus(
+        status = ServerStatus(
             lease=self.lease, ticket=self.ticket, messages=self.messages, sharing=self.sharing
         )
+        return status.model_copy(update={"line": line_of_server(status, NOW)})
 
     def _of_the_lease(self, app: FastAPI) -> None:
         @app.post("/api/lease/keepalive")

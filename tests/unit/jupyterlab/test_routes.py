@@ -185,7 +185,7 @@ async def test_a_cookie_alone_changes_nothing(start: Start, pool: StandIn):
 async def test_what_a_button_does_is_seen_in_every_tab(
     start: Start, pool: StandIn, button: str, body: dict[str, Any], state: str
 ):
-    """One acts; the others are told at once, without a round."""
+    """One acts; the others are told at once, and in the words of a line that is as new."""
     pool.lease = lease_view(warned=warning())
     server = start()
     await server.keeper.round()
@@ -195,7 +195,10 @@ async def test_what_a_button_does_is_seen_in_every_tab(
     answer = await server.post(button, **body)
     for status in (answer.json(), await received(first_tab), await received(second_tab)):
         assert (status["state"], status["warning"]) == (state, None)
-    assert pool.requests[-1][0] == f"/api/lease/{button}"
+        (standing,) = status["line"]["standings"]
+        assert standing["state"] == {"held": "holding", "ending": "releasing"}[state]
+    acted, looked = pool.requests[-2:]
+    assert (acted[0], looked[0]) == (f"/api/lease/{button}", "/api/server/signals")
 
 
 @pytest.mark.parametrize("button", ["extend", "move"])
@@ -370,7 +373,7 @@ async def test_a_hub_that_could_not_end_the_server(
 async def test_a_ticket_given_up(waiting: JupyterServer, pool: StandIn):
     """Nothing is left of it, and nothing is said of how it ended: the person knows."""
     answer = await waiting.post("cancel")
-    assert answer.json()["ticket"] is None
+    assert (answer.json()["ticket"], answer.json()["line"]["standings"]) == (None, [])
     pool.ticket = ticket_view(TicketState.CANCELLED)  # the answer to a report under way
     await waiting.keeper.round()
     assert waiting.keeper.status()["ticket"] is None

@@ -141,14 +141,13 @@ class Keeper:
         """
         answer = await self._require_pool().post(f"/api/lease/{action}", body)
         self._known = self._with_answer(answer).with_lease(answer.body)
-        self._look_again.set()
-        return self._notify_tabs()
+        return await self._look_and_notify()
 
     async def cancel(self) -> dict[str, Any]:
         """Leave the queue, or give up what is offered; raises as `act_on_lease`."""
         self._with_answer(await self._require_pool().post("/api/ticket/cancel", {}))
-        self._look_again.set()
-        return self.forget()
+        self._forget_ticket()
+        return await self._look_and_notify()
 
     async def requeue(self) -> dict[str, Any]:
         """Join the queue once more for what was waited for; raises as `act_on_lease`."""
@@ -159,8 +158,7 @@ class Keeper:
             "/api/ticket/requeue", {"ticket": int(before["id"])}
         )
         self._known = self._with_answer(answer).with_part(ticket=answer.body)
-        self._look_again.set()
-        return self._notify_tabs()
+        return await self._look_and_notify(is_followed=True)
 
     async def notice_read(self) -> dict[str, Any]:
         """Record that the student has read the notice on progress; raises as `act_on_lease`."""
@@ -173,10 +171,13 @@ class Keeper:
 
     def forget(self) -> dict[str, Any]:
         """Drop the ticket: the student knows how it ended."""
+        self._forget_ticket()
+        return self._notify_tabs()
+
+    def _forget_ticket(self) -> None:
         if self._known.ticket is not None:
             self._forgotten.add(self._known.ticket["id"])
         self._known = self._known.without_tickets(self._forgotten)
-        return self._notify_tabs()
 
     def read(self, message: int) -> dict[str, Any]:
         """Mark a message as read, so that no tab shows it any more."""
@@ -195,9 +196,7 @@ class Keeper:
     async def choose(self, choice: str, *, only_if_free: bool) -> dict[str, Any]:
         """Join the queue for a slice, and tell all tabs; raises as `HubClient.choose`."""
         await self._require_hub().choose(choice, only_if_free=only_if_free)
-        await self.round()
-        self._look_again.set()
-        return self._notify_tabs()
+        return await self._look_and_notify(is_followed=True)
 
     async def move(self, shape: str = "", *, leave_unsaved: bool = False) -> dict[str, Any]:
         """Restart with the slice that is offered, once all tabs have saved their documents.
@@ -325,6 +324,18 @@ class Keeper:
         if self._known.problem != problem:
             self._log.warning("miglab: the pool is %s: %s", problem, message)
         self._known = self._known.with_problem(problem)
+
+    async def _look_and_notify(self, *, is_followed: bool = False) -> dict[str, Any]:
+        """Tell all tabs how this server stands now; what a button answers is only a part of it.
+
+        Args:
+            is_followed: whether the loop is to look at once, too, and as often as it then must: a
+                slice that is free is made in seconds.
+        """
+        await self.round()
+        if is_followed:
+            self._look_again.set()
+        return self._notify_tabs()
 
     def _notify_tabs(self) -> dict[str, Any]:
         """Send the status to every open tab, and return it."""

@@ -281,6 +281,20 @@ async def test_messages_reach_students_without_a_slice(lab: ClassLab) -> None:
         assert answer.status_code == 403
 
 
+async def test_more_messages_than_there_is_room_for_are_refused_in_words(
+    lab: ClassLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A class of any size can be selected; the page shows what can be done instead."""
+    monkeypatch.setattr("miglab_pool.staff.actions.MESSAGES_MAX", 1)
+    message = {"users": ["alice", "dan"], "text": "Room 2."}
+    answer = await lab.staff.post("/api/classes/ml/messages", json=message, headers=STAFF)
+    assert (answer.status_code, answer.json()["reason"]) == (429, "too-many-messages")
+    assert answer.json()["message"].startswith("2 students are selected")
+    long = {"users": [f"student{number}" for number in range(300)], "text": "Room 2."}
+    answer = await lab.staff.post("/api/classes/ml/messages", json=long, headers=STAFF)
+    assert answer.status_code == 403  # it is read, and these are nobody of this class
+
+
 @pytest.mark.parametrize(
     ("groups", "is_member"), [(["chess-club"], True), (["chess-club", "vision"], False)]
 )

@@ -17,6 +17,7 @@ from tests.pool_settings import changed
 from tests.unit.pool.conftest import World
 
 from miglab_api.gpus import GpuLayout, LayoutDrain, PlacedSlice
+from miglab_api.tickets import TicketState, TicketView
 from miglab_pool.gpu.geometry import Geometry, Profile
 from miglab_pool.gpu.simulated.geometry import model_geometry
 from miglab_pool.gpu.simulated.rules import models
@@ -31,7 +32,7 @@ from miglab_pool.layouts.file import (
 from miglab_pool.layouts.page import GpuChange, changes, examples
 
 from .conftest import LAB, actions_taken, as_, visiting
-from .fakes import gpu_view, slice_view
+from .fakes import gpu_view, slice_view, snapshot, ticket_view
 from .full_lab import apps
 
 GROUP = "[{devices: all, mig-enabled: true, mig-devices: {3g.20gb: 1, 1g.5gb: 1}}]"
@@ -191,7 +192,7 @@ def place(profile: str, start: int, size: int) -> PlacedSlice:
     return PlacedSlice(profile=profile, start=start, size=size)
 
 
-def change(**fields: object) -> GpuChange:
+def change(*offers: TicketView, **fields: object) -> GpuChange:
     """The one GPU: bob on a 2g.10gb, a free 1g.5gb, one that is not the lab's."""
     view = gpu_view(
         slice_view(1, 0, "bob", size=2, profile="2g.10gb"),
@@ -200,7 +201,8 @@ def change(**fields: object) -> GpuChange:
     )
     values = {"layout": "small", "conforms": False}
     layout = GpuLayout(gpu="GPU-0", index=0, **(values | fields))
-    (gpu_change,) = changes([layout], [view], NOW, {"ml": "Machine Learning"})
+    pool = snapshot(view, offered=offers)
+    (gpu_change,) = changes([layout], pool, NOW, {"ml": "Machine Learning"})
     return gpu_change
 
 
@@ -232,6 +234,30 @@ def test_before_and_after() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("fields", "status", "waiting_for"),
+    [
+        ({}, "offered to bob, held for 4 min", ()),
+        (
+            {"drains": [drain(1)]},
+            "offered to bob, held for 4 min, then removed",
+            ("bob (Machine Learning) is offered 2g.10gb, held for 4 minutes",),
+        ),
+    ],
+)
+def test_an_offer_is_no_use(
+    fields: dict[str, Any], status: str, waiting_for: tuple[str, ...]
+) -> None:
+    """It is drawn as an offer, for whom and for how long, whether or not it must go."""
+    offer = ticket_view(7, "bob", state=TicketState.OFFERED, lease=1, expires_at=NOW + 240)
+    gpu_change = change(offer, **fields)
+    assert (gpu_change.present_segments[0].fate, gpu_change.present_segments[0].status) == (
+        "offered",
+        status,
+    )
+    assert gpu_change.waiting_for == waiting_for
+
+
 def test_who_must_not_be_named_is_somebody() -> None:
     """And where a lease has no end, it is said that the time is not known."""
     gpu_change = change(drains=[drain(1, user=None, course="")])
@@ -250,7 +276,8 @@ def test_as_it_is_to_be_and_without_a_layout() -> None:
     )
     free = change(layout="")
     assert (free.planned_segments, free.summary) == ((), "No layout: partitioned on demand")
-    assert changes([GpuLayout(gpu="GPU-9", index=9, conforms=False)], [gpu_view()], NOW, {}) == []
+    gone = GpuLayout(gpu="GPU-9", index=9, conforms=False)
+    assert changes([gone], snapshot(gpu_view()), NOW, {}) == []
 
 
 A100 = model_geometry("A100-40GB")

@@ -139,7 +139,7 @@ def test_entries_in_words() -> None:
         ("ina", "GPU 3", "drained it", "ok"),
         ("the operator of this host", "GPU-gone", "ended its draining", "running → warned"),
         ("ina", "the pool", "paused it", "granting → paused"),
-        ("the pool", "message 7", "made it shown", "shown"),
+        ("the pool", "message 7", "displayed it", "shown"),
     ]
 
 

@@ -182,7 +182,7 @@ def test_an_end_that_nothing_puts_off_comes_before_staffs(make_lab: MakeLab) -> 
     assert (near.kind, near.reclaim_at) == (WarningKind.STAFF, 1_000_800.0)
     assert (
         "Maintenance of the lab" in near.reason
-        and "ina takes this slice back: “Exam.”" in near.reason
+        and "This slice is reclaimed by ina: “Exam.” Your files" in near.reason
     )
     notes = [row["reason"] for row in lab.ledger.history("lease", str(lease.id))]
     assert ["Maintenance of the lab" in note for note in notes].count(True) == 1

@@ -100,6 +100,17 @@ def test_only_so_many_messages(world: World) -> None:
     assert world.pool.staff.send(note(all=True), INA).text
 
 
+def test_many_messages_are_sent_all_or_none(world: World) -> None:
+    """Where there is no room for all, nobody gets one, and the refusal says what to do."""
+    world.pool.staff.send(note(all=True, minutes=1.0), INA)
+    each = [note(to_user=f"ada{number}") for number in range(MESSAGES_MAX)]
+    with pytest.raises(Refused, match=r"only 199 more .* send to all of the class") as caught:
+        world.pool.staff.send_each(each, INA)
+    assert (caught.value.reason, texts(world, "ada0")) == ("too-many-messages", ["Come to room 2."])
+    world.pass_time(61.0)
+    assert len(world.pool.staff.send_each(each, INA)) == MESSAGES_MAX
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -235,7 +246,7 @@ def test_what_students_do_in_jupyterlab_is_found_by_their_name(make_world: MakeW
     world.pool.leases.release(other.id, "server:ada_/lab", "done")
     entries = world.pool.staff.audit(AuditQuery(actor="ada"))
     assert [verb_phrase(audit_entry.action, audit_entry.to_state) for audit_entry in entries] == [
-        "made it releasing",
+        "released it",
         "gave it more time",
     ]
     assert len(world.pool.staff.audit(AuditQuery(actor="ada_"))) == 1
@@ -287,8 +298,9 @@ def test_servers_in_words(server: str, expected: str) -> None:
     ("transition", "expected"),
     [
         ((INA, "drain", "ok", "Fan."), "ina drained it 1 minute ago (“Fan.”)"),
-        (("pool", "", "gone", ""), "the pool made it gone 1 minute ago"),
-        ((JO, "cancelled", "cancelled", ""), "jo made it cancelled 1 minute ago"),
+        (("pool", "", "gone", ""), "the pool destroyed it 1 minute ago"),
+        ((JO, "cancelled", "cancelled", ""), "jo cancelled it 1 minute ago"),
+        ((JO, "", "odd", ""), "jo changed its state to “odd” 1 minute ago"),
         ((JO, "", "", ""), "jo changed it 1 minute ago"),
     ],
 )

@@ -18,9 +18,9 @@ export function announcer(say) {
   return view => {
     const { warning, ticket } = view;
     setText(polite, view.state === 'none' && !ticket ? '' : say.problem(view));
-    warn(warning?.left_s, warning?.reclaim_at, () => say.warning(view));
+    warn(warning?.left_s, warning?.reclaim_at, () => say.aloud(view, say.lost));
     const left_s = ticket?.state === 'offered' ? (ticket.left_s ?? Infinity) : undefined;
-    call(left_s, ticket?.expires_at, () => say.offered(ticket));
+    call(left_s, ticket?.expires_at, () => say.aloud(view));
     setText(ended, ticket?.state === 'over' ? ticket.message : '');
     setText(messages, view.messages.map(say.message).join(' '));
   };

@@ -109,7 +109,6 @@ export class Connection {
       offline: this._isOffline,
       signedOut: this._isSignedOut,
       standing,
-      standing_s: lengthOf(standing),
       service_now: this._clock.now(),
       old_s: passed,
       lease: lease && {
@@ -181,11 +180,6 @@ function fateOf({ state, warning, connected, offline, moving }) {
     return 'ending';
   }
   return warning ? 'warned' : '';
-}
-
-/** How long this state lasts from its beginning to its end; null where either is not known. */
-function lengthOf(standing) {
-  return standing?.since && standing.until ? standing.until - standing.since : null;
 }
 
 function later(left_s, passed) {

@@ -19,16 +19,14 @@ export function setText(element, text) {
   }
 }
 
-/** A bar that drains: `set(left_s, whole_s)`; hidden where nothing runs out, or its length is not known. */
+/** A bar that drains: `set(share)` of the time that is left; null where nothing runs out. */
 export function drain() {
   const node = make('div', { class: 'miglab-drain', 'aria-hidden': 'true', hidden: '' }, make('div'));
   return {
     node,
-    set: (left_s, whole_s) => {
-      node.hidden = left_s === null || !(whole_s > 0);
-      if (!node.hidden) {
-        node.firstChild.style.width = `${Math.min(100, Math.max(0, (100 * left_s) / whole_s))}%`;
-      }
+    set: share => {
+      node.hidden = share === null;
+      node.firstChild.style.width = `${100 * share}%`;
     }
   };
 }

@@ -4,6 +4,7 @@
 // Like the warning it never takes the focus by itself.
 
 import { button, drain, icon, make, setText } from './dom.js';
+import { labels } from './line.js';
 
 export function offerCard({ trans, say }, actions, keys) {
   const heading = make('h2', { id: 'miglab-offer-title' });
@@ -21,11 +22,12 @@ export function offerCard({ trans, say }, actions, keys) {
   };
   const move = button(trans.__('Save all and restart with it'), actions.move, fail, 'miglab-first');
   const leave = button(trans.__('Restart without saving'), actions.moveAnyway, fail);
-  const next = button(trans.__('Leave it to the next student'), actions.cancel, fail);
+  const label = labels({}, trans);
+  const next = button(label.decline, actions.cancel, fail);
   const requeue = button(trans.__('Ask again'), actions.requeue, fail, 'miglab-first');
-  const stay = button(trans.__('Yes, keep my position'), actions.requeue, fail, 'miglab-first');
-  const back = button(trans.__('Return to the queue'), actions.requeue, fail, 'miglab-first');
-  const quit = button(trans.__('Leave the queue'), actions.cancel, fail);
+  const stay = button(label.stay, actions.requeue, fail, 'miglab-first');
+  const back = button(label.return, actions.requeue, fail, 'miglab-first');
+  const quit = button(label.leave, actions.cancel, fail);
   const read = button(trans.__('Close'), actions.forget, fail);
   const toHub = button(trans.__('Go to the hub page'), actions.toHub, fail, 'miglab-first');
   const all = [move, leave, next, requeue, stay, back, quit, read, toHub];
@@ -42,41 +44,22 @@ export function offerCard({ trans, say }, actions, keys) {
     bar.node
   );
 
+  const moveHint = trans.__('Finish what you are doing: the button restarts this server with the slice.');
+
   const fill = (kind, view) => {
-    const { ticket, connected } = view;
-    const shape = ticket?.shape ?? '';
-    const left_s = ticket?.left_s ?? null;
-    const isHeld = kind === 'offered' && left_s !== null;
-    const [title, explanation, lost] = {
-      offered: [
-        trans.__('Your GPU slice %1 is ready', shape),
-        ticket?.message ||
-          trans.__('Finish what you are doing. When you press the button, this server restarts with the slice.'),
-        say.lostAndKept
-      ],
-      asking: [
-        trans.__('Are you still waiting for %1?', shape),
-        trans.__('Without an answer within 10 minutes you step aside: you keep your age in the queue, and are offered nothing until you return.'),
-        ''
-      ],
-      aside: [trans.__('You have stepped aside'), ticket?.message ?? '', ''],
-      over: [trans.__('You are no longer in the queue'), ticket?.message ?? '', ''],
-      moving: [
-        say.restarting(view),
-        trans.__('All documents are saved. This page reloads by itself.'),
-        ''
-      ]
-    }[kind];
-    [heading, text, fate].forEach((element, i) => setText(element, [title, explanation, lost][i]));
-    bar.set(isHeld ? left_s : null, view.standing_s);
-    setText(clock, isHeld ? trans.__('held for %1', say.duration(left_s)) : '');
+    const { title, detail, time, share } = say.place(view);
+    setText(heading, title);
+    setText(text, detail);
+    setText(clock, time);
+    bar.set(share);
+    setText(fate, kind === 'offered' ? [moveHint, say.lostAndKept].join(' ') : '');
     move.hidden = next.hidden = kind !== 'offered';
     leave.hidden = kind !== 'offered' || !isUnsavedElsewhere;
     requeue.hidden = read.hidden = kind !== 'over';
     stay.hidden = kind !== 'asking';
     back.hidden = kind !== 'aside';
     quit.hidden = kind !== 'asking' && kind !== 'aside';
-    toHub.hidden = kind !== 'moving' || connected;
+    toHub.hidden = kind !== 'moving' || view.connected;
     hint.hidden = all.every(element => element.hidden);
   };
 

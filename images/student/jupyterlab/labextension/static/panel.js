@@ -1,7 +1,7 @@
 // The side panel: the slice or the position in the queue in detail, and what can be done with it.
 
 import { button, make, setText } from './dom.js';
-import { expected } from './line.js';
+import { labels } from './line.js';
 import { tellMe } from './notify.js';
 import { useOfSlice } from './use.js';
 
@@ -11,6 +11,7 @@ export function panel(site, actions) {
   const tell = tellMe(site);
   const title = trans.__('GPU slice');
   const heading = make('h2', { tabindex: '-1' }, title);
+  const place = make('p', { class: 'miglab-place' }, make('strong'), ' ', make('span'));
   const details = make('dl');
   const problem = make('p', { class: 'miglab-problem' });
   const error = make('p', { role: 'alert', class: 'miglab-problem' });
@@ -24,12 +25,13 @@ export function panel(site, actions) {
   const anyway = button(trans.__('Restart without saving'), actions.goOnAnyway, fail);
   const move = button(trans.__('Save all and restart with it'), actions.move, fail, 'miglab-first');
   const choose = button(trans.__('Choose a slice…'), actions.openChoice, fail, 'miglab-first');
-  const cancel = button(trans.__('Leave the queue'), actions.cancel, fail);
+  const cancel = button(labels({}, trans).leave, actions.cancel, fail);
   const node = make(
     'section',
     { class: 'miglab-panel', 'aria-label': title },
     heading,
     problem,
+    place,
     use.node,
     make('div', { class: 'miglab-buttons' }, extend, goOn, release, anyway, choose, move, cancel),
     error,
@@ -43,60 +45,33 @@ export function panel(site, actions) {
     ...(view.people ? [[trans.__('Lab'), view.people]] : [])
   ];
 
-  const borrowRows = borrow => [
-    [trans.__('State'), say.borrow(borrow)],
-    ...(borrow.state === 'none' ? [] : [[trans.__('Shape'), borrow.shape]]),
-    [
-      trans.__('Note'),
-      trans.__(
-        'Each measurement borrows a slice and gives it back. To stop one, press “Stop” in its panel or interrupt the kernel.'
-      )
-    ]
-  ];
-
   const waitRows = ({ ticket, borrow }) => {
-    if (!ticket && borrow) {
-      return borrowRows(borrow);
+    if (ticket) {
+      const { estimate } = ticket;
+      return [
+        ...(estimate?.basis ? [[trans.__('Estimate'), estimate.basis]] : []),
+        [trans.__('Course'), ticket.course]
+      ];
     }
-    if (!ticket) {
-      return [[trans.__('State'), trans.__('This server has no GPU slice and is not waiting for one.')]];
-    }
-    const { shape, state, estimate, course, message } = ticket;
-    const rows = [[trans.__('Waiting for'), shape]];
-    if (state === 'waiting') {
-      rows.push([trans.__('Position'), say.position(ticket)]);
-      rows.push([
-        trans.__('Estimated wait'),
-        estimate ? `${expected(estimate, trans)} (${estimate.basis})` : trans.__('unknown')
-      ]);
-    }
-    if (state === 'offered') {
-      rows.push([trans.__('State'), say.offered(ticket)]);
-    }
-    if (message) {
-      rows.push([trans.__('Note'), message]);
-    }
-    rows.push([trans.__('Course'), course]);
-    return rows;
+    const how = trans.__(
+      'Each measurement borrows a slice and gives it back. To stop one, press “Stop” in its panel or interrupt the kernel.'
+    );
+    return borrow ? [[trans.__('Note'), how]] : [];
   };
 
-  const leaseRows = view => {
-    const { lease } = view;
-    const rows = [[trans.__('Shape'), view.shape]];
-    if (lease && view.fate !== 'gone') {
-      rows.push([trans.__('Memory used'), say.memory(lease)]);
-      rows.push([trans.__('Time'), say.time(lease)]);
-      rows.push([trans.__('Queue'), say.waiting(lease.others_wait)]);
-      rows.push([trans.__('Course'), lease.course]);
-      for (const { uuid, profile } of lease.slices) {
-        rows.push([trans.__('Slice'), `${profile} ${uuid ?? ''}`]);
-      }
-    }
-    if (view.fate === 'gone') {
-      const reasons = view.is_given_back ? [] : [view.reason];
-      rows.push([trans.__('State'), [say.gone(view), ...reasons].join(': ')]);
-    }
-    return rows;
+  const leaseRows = ({ lease, fate }) =>
+    lease && fate !== 'gone'
+      ? [
+          [trans.__('Memory used'), say.memory(lease)],
+          ...(lease.extensions_left ? [[trans.__('Extensions left'), String(lease.extensions_left)]] : []),
+          [trans.__('Course'), lease.course],
+          ...lease.slices.map(({ uuid, profile }) => [trans.__('Slice'), `${profile} ${uuid ?? ''}`])
+        ]
+      : [];
+
+  const renderPlace = ({ title: now, detail, time }) => {
+    setText(place.firstChild, time ? `${now}, ${time}` : now);
+    setText(place.lastChild, detail);
   };
 
   const renderRows = pairs => {
@@ -116,6 +91,7 @@ export function panel(site, actions) {
     focus: () => heading.focus(),
     render: view => {
       setText(problem, say.problem(view));
+      renderPlace(say.place(view));
       use.render(view);
       tell.render();
       renderRows(rows(view));
@@ -124,7 +100,7 @@ export function panel(site, actions) {
       anyway.hidden ||= !isHeld;
       extend.hidden = !isHeld || !view.lease.extensions_left;
       if (!extend.hidden) {
-        setText(extend, say.extension(view.lease));
+        setText(extend, labels(view.lease, trans).extend);
       }
       const ticketState = view.connected && !view.moving ? view.ticket?.state : undefined;
       choose.hidden = !view.can_choose || Boolean(view.ticket) || Boolean(view.moving);

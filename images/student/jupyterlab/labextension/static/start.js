@@ -83,7 +83,7 @@ export function startPage({ app, lab, trans, connection, say }, actions, showPan
         .catch(error => fail(error.message))
         .finally(() => arrived('list')),
     render: view => {
-      setText(slice, now(trans, say, view));
+      setText(slice, now(say, view));
       details.hidden = view.state === 'none' && !view.ticket;
       choose.hidden = !view.can_choose || Boolean(view.ticket);
       borrowing.hidden = !view.borrow;
@@ -163,29 +163,8 @@ function section(name, ...children) {
   return make('section', {}, make('h2', {}, name), ...children);
 }
 
-function now(trans, say, view) {
-  const problem = view.fate === 'gone' ? `${say.gone(view)}.` : say.problem(view);
-  if (problem) {
-    return problem;
-  }
-  if (view.state === 'held') {
-    const { lease, shape } = view;
-    return trans.__('You hold %1: %2; %3.', shape, say.time(lease), say.waiting(lease.others_wait));
-  }
-  if (view.ticket) {
-    const line = say.ticket(view.ticket);
-    return view.ticket.state === 'aside' ? `${line}.` : trans.__('You are waiting: %1.', line);
-  }
-  if (view.borrow) {
-    return view.borrow.state === 'none'
-      ? trans.__('This server holds no GPU slice. It borrows one whenever you measure.')
-      : say.borrow(view.borrow);
-  }
-  if (view.state === 'none') {
-    return trans.__('This server has no GPU slice. Notebooks run on the CPU.');
-  }
-  return view.state === 'unknown' ? '' : trans.__('Your GPU slice is being released.');
-}
+/** Where this server stands, or why that is not known. */
+const now = (say, view) => say.problem(view) || say.aloud(view);
 
 const entry = (name, text, ...nodes) => make('div', {}, make('dt', {}, name), make('dd', {}, text, ...nodes));
 

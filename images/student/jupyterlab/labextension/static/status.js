@@ -13,36 +13,28 @@ export function statusItem({ trans, say }, showPanel, choose) {
   const figures = view => [view.standing ? place(view) : view.shape, say.memory(view.lease)];
 
   const text = view => {
-    const problem = say.problem(view);
-    const shape = view.ticket?.shape ?? (view.borrow ? trans.__('no slice held') : view.shape);
-    if (view.moving) {
-      return say.restarting(view);
+    const { state, fate, ticket, borrow, standing, moving } = view;
+    if (moving) {
+      return say.place(view).title;
     }
-    if (view.fate === 'gone') {
+    if (fate === 'gone') {
       return trans.__('No GPU slice');
     }
-    if (view.offline && view.state === 'held') {
-      return [...figures(view), trans.__('offline, figures %1 old', say.duration(view.old_s))].join(' · ');
+    if (view.offline && state === 'held') {
+      return [...figures(view), trans.__('offline, figures %1 old', say.age(view.old_s))].join(' · ');
     }
+    const problem = say.problem(view);
     if (problem) {
+      const shape = ticket?.shape ?? (borrow ? trans.__('no slice held') : view.shape);
       return trans.__('%1 · %2', shape, problem);
     }
-    switch (view.state) {
-      case 'none':
-        return view.ticket
-          ? view.standing && view.ticket.state !== 'over'
-            ? place(view)
-            : say.ticket(view.ticket)
-          : view.borrow
-            ? say.borrow(view.borrow)
-            : trans.__('No GPU · choose a slice…');
-      case 'held':
-        return view.warning && view.standing ? place(view) : figures(view).join(' · ');
-      case 'ending':
-        return trans.__('%1 · being released', view.shape);
-      default:
-        return trans.__('%1 · contacting the pool', view.shape);
+    if (state === 'none' && !standing) {
+      return ticket ? say.place(view).title : borrow ? say.borrow(borrow) : trans.__('No GPU · choose a slice…');
     }
+    if (!standing) {
+      return trans.__('%1 · contacting the pool', view.shape);
+    }
+    return state === 'held' && !view.warning ? figures(view).join(' · ') : place(view);
   };
 
   return {

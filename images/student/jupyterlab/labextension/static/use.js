@@ -30,24 +30,26 @@ export function useOfSlice({ trans, say }) {
   );
   const series = (history, index) => history.map(point => [point[0], point[index], point[3]]);
 
-  const time = lease => {
+  const time = view => {
+    const { lease } = view;
     const left_s = lease.left_s ?? lease.guaranteed_s;
     bar.hidden = left_s <= 0 || !lease.total_s;
     if (!bar.hidden) {
       bar.max = lease.total_s;
       bar.value = left_s;
-      bar.title = say.time(lease);
+      bar.title = say.place(view).detail;
     }
   };
 
   return {
     node,
-    render: ({ state, fate, lease, history = [] }) => {
+    render: view => {
+      const { state, fate, lease, history = [] } = view;
       node.hidden = state !== 'held' || fate === 'gone' || !lease;
       if (node.hidden) {
         return;
       }
-      time(lease);
+      time(view);
       memory.draw(series(history, 1), lease.memory_mib ?? 1, say.memory(lease));
       const pointsWithActivity = history.filter(point => point[2] !== null);
       activity.node.hidden = pointsWithActivity.length === 0;

@@ -4,6 +4,7 @@
 // to it (cards.js) and its text names that key.
 
 import { button, drain, icon, make, setText } from './dom.js';
+import { labels } from './line.js';
 
 const EXTENDED = ['idle', 'time']; // what is needed, and maintenance, come all the same
 
@@ -16,7 +17,7 @@ export function warningCard({ trans, say }, actions, keys) {
   const error = make('p', { role: 'alert', class: 'miglab-problem' });
   const bar = drain();
   const fail = message => setText(error, message);
-  const keepalive = button(trans.__('I am still here'), actions.keepalive, fail, 'miglab-first');
+  const keepalive = button(labels({}, trans).keepalive, actions.keepalive, fail, 'miglab-first');
   const extend = button('', actions.extend, fail);
   const release = button(trans.__('Save all and release now'), actions.release, fail);
   const toHub = button(trans.__('Go to the hub page'), actions.toHub, fail, 'miglab-first');
@@ -40,21 +41,21 @@ export function warningCard({ trans, say }, actions, keys) {
     }
   };
 
+  const fates = {
+    warned: say.lost,
+    ending: trans.__('This server is stopping.'),
+    gone: trans.__('Your files are kept. Start a new server on the hub page.')
+  };
+
   const fill = (kind, view) => {
     const { warning, lease, reason, is_given_back } = view;
-    const cause = is_given_back ? '' : (warning?.reason ?? reason); // the holder knows why
-    const texts = {
-      warned: [trans.__('Your GPU slice will be reclaimed in'), cause, say.lost],
-      ending: [trans.__('Your GPU slice is being released'), cause, trans.__('This server is stopping.')],
-      gone: [
-        say.gone(view),
-        cause,
-        trans.__('Your files are kept. Start a new server on the hub page.')
-      ]
-    };
-    [heading, reasonLine, fate].forEach((element, i) => setText(element, texts[kind][i]));
-    bar.set(kind === 'warned' ? warning.left_s : null, view.standing_s);
-    setText(clock, kind === 'warned' ? say.duration(warning.left_s) : '');
+    const { title, detail, time, share } = say.place(view);
+    const cause = is_given_back ? '' : reason; // the holder knows why
+    setText(heading, title);
+    setText(clock, time);
+    setText(reasonLine, kind === 'ending' ? [cause, detail].filter(Boolean).join(' ') : detail);
+    setText(fate, fates[kind]);
+    bar.set(share);
     keepalive.hidden = kind !== 'warned' || warning.kind !== 'idle' || warning.keepalives_left < 1;
     extend.hidden =
       kind !== 'warned' || !EXTENDED.includes(warning.kind) || !lease.extensions_left;
@@ -62,7 +63,7 @@ export function warningCard({ trans, say }, actions, keys) {
     toHub.hidden = kind !== 'gone';
     hint.hidden = kind === 'ending';
     if (!extend.hidden) {
-      setText(extend, say.extension(lease));
+      setText(extend, labels(lease, trans).extend);
     }
   };
 
