@@ -51,7 +51,9 @@ def make_base(image: str) -> str:
     if inputs_of(BASE) != base_inputs(image):
         pull(image)
         say(f"{image} is {_digest_of(image)}: as --base-image, that makes the same base again")
-    return build_with_packages(BASE, IMAGES / "base", base_inputs(image), PACKAGES, BASE_IMAGE=image)
+    return build_with_packages(
+        BASE, IMAGES / "base", base_inputs(image), PACKAGES, BASE_IMAGE=image
+    )
 
 
 def base_inputs(image: str) -> str:

@@ -754,7 +754,7 @@ def without_scatter(ring: Any) -> Any:
 def without_collectives(kind: Any) -> Any:
     """Collectives in which each rank takes the others' numbers to be its own."""
 
-    class Collectives(kind):  # type: ignore[misc]
+    class AloneCollectives(kind):  # type: ignore[misc]
         def all_reduce(self, tensor: Any) -> Any:
             return tensor * self.world
 
@@ -764,7 +764,7 @@ def without_collectives(kind: Any) -> Any:
         def reduce_scatter(self, tensor: Any) -> Any:
             return tensor.chunk(self.world)[self.rank] * self.world
 
-    return Collectives
+    return AloneCollectives
 
 
 def gathers_rows_twice(conjugates_by_rows: Function) -> Function:

@@ -530,7 +530,7 @@ def block_step(way, tensors, heads, collectives):
     attention = attention_of(way, heads, collectives)
 
     def step():
-        keeping = labkit.exercises.tensor_parallel.Keeping((qkv, out))
+        keeping = labkit.exercises.tensor_parallel.KeptBytes((qkv, out))
         collectives.begin("forward")
         with keeping.by(ROWS_KEPT):
             normed = torch.nn.functional.layer_norm(x, x.shape[1:])
@@ -710,8 +710,8 @@ await keeps.report(beside_the_table, needs=attention_verdict)
 # %% [markdown]
 # ## MP-14: the block by the clock
 #
-# One rank with the whole block and two ranks that split it take turns, forward and backward; on several GPUs in bf16, over their link.
-# **Predict** which fraction of the whole block's time tensor parallelism takes.
+# One rank with the whole block and two ranks that split it take turns, forward and backward; on several GPUs with more tokens, in bf16,
+# over their link. **Predict** which fraction of the whole block's time tensor parallelism takes.
 
 # %%
 def block_times(tokens, width, heads, times):
@@ -725,7 +725,8 @@ def block_times(tokens, width, heads, times):
 
 
 # %%
-timed_blocks = labkit.steps.together(block_times, (*WAYS, *OF_TORCH), n=2, seconds=20, times=labkit.rounds(), **kept_sizes)
+clock_sizes = kept_sizes | {"tokens": 8192} if place.tier == "several-gpus" else kept_sizes
+timed_blocks = labkit.steps.together(block_times, (*WAYS, *OF_TORCH), n=2, seconds=20, times=labkit.rounds(), **clock_sizes)
 block_clock = labkit.experiment("MP-14", timed_blocks)
 
 # %%

@@ -37,7 +37,7 @@ def heads_of(qkv: Any, out: Any, rank: int, world: int) -> tuple[Any, Any]:
     return torch.cat(columns, 1), out.tensor_split(world, 0)[rank]
 
 
-class _Case:
+class _BlockCase:
     """A block, what is right for it, and what each rank alone would compute."""
 
     def __init__(self, world: int) -> None:
@@ -129,7 +129,7 @@ def check_attention(
     """
 
     def check(world: int) -> str:
-        case = _Case(world)
+        case = _BlockCase(world)
         if fault := case.fault_of_parts(own_heads):
             return fault
 

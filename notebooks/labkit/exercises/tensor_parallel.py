@@ -147,7 +147,7 @@ def product_of_gathered(part: Any, weights: Any, collectives: Collectives) -> An
     return ProductOfGathered.apply(part, weights)
 
 
-class Keeping:
+class KeptBytes:
     """The bytes that autograd keeps for the backward pass, by the part of a block that keeps them.
 
     A tensor that two parts keep counts once, for the first; weights do not count.
@@ -240,7 +240,7 @@ def block_of_torch(
             scores = (q @ k.transpose(1, 2) / q.shape[-1] ** 0.5).softmax(dim=-1)
             return self.out((scores @ v).transpose(0, 1).reshape(len(product), -1))
 
-    class Block(torch.nn.Module):
+    class NormedBlock(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.norm = torch.nn.LayerNorm(weights[1].shape[0], elementwise_affine=False)
@@ -257,7 +257,7 @@ def block_of_torch(
             input_layouts=(Shard(0),), desired_input_layouts=(Replicate(),)
         )
     mesh = DeviceMesh.from_group(group, mask.device.type)
-    return styles.parallelize_module(Block(), mesh, plan)
+    return styles.parallelize_module(NormedBlock(), mesh, plan)
 
 
 def _linear(matrix: Any) -> Any:

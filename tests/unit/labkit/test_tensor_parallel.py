@@ -6,7 +6,7 @@ from tests.needs import needs
 from labkit.exercises import tensor_parallel
 from labkit.exercises.attention_checks import attention, heads_of
 from labkit.exercises.code_checks import run_exchanging
-from labkit.exercises.tensor_parallel import Keeping, ring_bytes
+from labkit.exercises.tensor_parallel import KeptBytes, ring_bytes
 
 needs("torch", "blocks are made of torch's tensors")
 
@@ -86,7 +86,7 @@ def test_what_is_kept_counts_once_for_the_first_part_and_weights_do_not():
 
     x, weights, mask = torch.randn(4, 8), torch.randn(8, 8), torch.ones(4, 8, dtype=torch.bool)
     x, weights = x.requires_grad_(), weights.requires_grad_()
-    keeping = Keeping([weights])
+    keeping = KeptBytes([weights])
     with keeping.by("products"):
         result = x @ weights + x @ weights
     with keeping.by("mask"):
