@@ -70,6 +70,7 @@ BACKWARD = ("5a_splitting_layers", "pair_verdict", "pair_backward")
 OWN_HEADS = ("5a_splitting_layers", "attention_verdict", "own_heads")
 CONJUGATES = ("5a_splitting_layers", "attention_verdict", "conjugates")
 SPLIT_ATTENTION = ("5a_splitting_layers", "attention_verdict", "split_attention")
+ATTENTION_STEP = ("5a_splitting_layers", "attention_verdict", "attention_step")
 LEDGER = ("5b_memory_and_pipelines", "ledger_verdict", "ledger")
 ZERO = ("5b_memory_and_pipelines", "zero_verdict", "zero_step")
 SCHEDULE = ("5b_memory_and_pipelines", "schedule_verdict", "schedule")
@@ -227,7 +228,7 @@ WHOLE = [
     (FORWARD, "lambda *_: None", "write pair_forward"),
     (BACKWARD, "lambda *_: None", "write pair_forward"),
     (OWN_HEADS, "lambda *_: None", "write own_heads first"),
-    (SPLIT_ATTENTION, "lambda *_: None", ""),
+    (ATTENTION_STEP, "lambda *_: None", "write conjugates, split_attention and attention_step"),
     (LEDGER, "lambda *_: {'parameters': 1}", "return a dict"),
     (LEDGER, "lambda *_: 7", "return a dict"),
     (SOFTMAX, "lambda *_: None", "write softmax_by_blocks first"),
