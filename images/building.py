@@ -21,9 +21,10 @@ from urllib.parse import urlsplit
 IMAGES = Path(__file__).resolve().parent
 PINS = IMAGES.parent / "requirements"
 BASE = "miglab-base"
-DOCKERFILE = IMAGES / "base/Dockerfile"
+STUDENT, COMPILER = "miglab-student", "miglab-student:compiler"
 FILL, PIN = IMAGES / "base/fill_wheelhouse.sh", IMAGES / "base/pin.sh"
 PACKAGES = ("ca-certificates", "python3", "python3-venv", "tini")
+COMPILER_PACKAGES = ("g++", "libpython3-dev")
 PULL_S = 300
 LABEL = "miglab.inputs"
 IGNORED = shutil.ignore_patterns(
@@ -47,21 +48,50 @@ class BuildError(Exception):
 
 def make_base(image: str) -> str:
     """Make the base from ``image`` unless it is there; returns its image id."""
-    inputs = base_inputs(image)
-    if inputs_of(BASE) == inputs:
-        say(f"{BASE}: unchanged")
-        return image_id(BASE)
-    pull(image)
-    say(f"{image} is {_digest_of(image)}: as --base-image, that makes the same base again")
-    flags = ["--label", f"{LABEL}={inputs}", "--build-arg", f"BASE_IMAGE={image}"]
-    flags += ["--build-arg", f"PACKAGES={' '.join(PACKAGES)}"]
-    run("docker", "build", "--network", "host", "-t", BASE, *flags, str(DOCKERFILE.parent))
-    return image_id(BASE)
+    if inputs_of(BASE) != base_inputs(image):
+        pull(image)
+        say(f"{image} is {_digest_of(image)}: as --base-image, that makes the same base again")
+    return build_with_packages(
+        BASE, IMAGES / "base", base_inputs(image), PACKAGES, BASE_IMAGE=image
+    )
 
 
 def base_inputs(image: str) -> str:
     """The hash of what the base is made from."""
-    return digest(image, *PACKAGES, files=[DOCKERFILE])
+    return digest(image, *PACKAGES, files=[IMAGES / "base/Dockerfile"])
+
+
+def make_compiler() -> str:
+    """Make the student's image with a compiler, over the one without; returns its image id."""
+    home, below = IMAGES / "compiler", image_id(STUDENT)
+    inputs = digest(below, *COMPILER_PACKAGES, files=[home / "Dockerfile"])
+    return build_with_packages(COMPILER, home, inputs, COMPILER_PACKAGES, STUDENT=STUDENT)
+
+
+def build_with_packages(
+    name: str, home: Path, inputs: str, packages: Iterable[str], **arguments: str
+) -> str:
+    """Build an image that gets packages of its distribution, unless it is there.
+
+    Args:
+        name: of the image.
+        home: the folder with its Dockerfile.
+        inputs: the hash of what it is made from.
+        packages: their names.
+        arguments: of the Dockerfile.
+
+    Returns:
+        Its image id.
+    """
+    if inputs_of(name) == inputs:
+        say(f"{name}: unchanged")
+        return image_id(name)
+    arguments["PACKAGES"] = " ".join(packages)
+    flags = ["--label", f"{LABEL}={inputs}"]
+    for key, value in arguments.items():
+        flags += ["--build-arg", f"{key}={value}"]
+    run("docker", "build", "--network", "host", "-t", name, *flags, str(home))
+    return image_id(name)
 
 
 def pull(image: str) -> None:

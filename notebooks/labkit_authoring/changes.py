@@ -751,6 +751,59 @@ def without_scatter(ring: Any) -> Any:
     return Silent
 
 
+def without_collectives(kind: Any) -> Any:
+    """Collectives in which each rank takes the others' numbers to be its own."""
+
+    class AloneCollectives(kind):  # type: ignore[misc]
+        def all_reduce(self, tensor: Any) -> Any:
+            return tensor * self.world
+
+        def all_gather(self, part: Any) -> Any:
+            return part.repeat(self.world, 1)
+
+        def reduce_scatter(self, tensor: Any) -> Any:
+            return tensor.chunk(self.world)[self.rank] * self.world
+
+    return AloneCollectives
+
+
+def gathers_rows_twice(conjugates_by_rows: Function) -> Function:
+    """Every all-gather of rows is made twice, and every reduce-scatter once."""
+
+    class Twice:
+        def __init__(self, collectives: Any) -> None:
+            self.reduce_scatter, self._once = collectives.reduce_scatter, collectives.all_gather
+
+        def all_gather(self, part: Any) -> Any:
+            self._once(part)
+            return self._once(part)
+
+    return lambda collectives: conjugates_by_rows(Twice(collectives))
+
+
+def adds_both_ways(conjugates: Function) -> Function:
+    """A g that adds the ranks' gradients on its way back: g's result goes through f, too."""
+
+    def changed(all_reduce: Function) -> tuple[Function, Function]:
+        f, g = conjugates(all_reduce)
+        return f, lambda partial_sum: f(g(partial_sum))
+
+    return changed
+
+
+def blocks_are(way: str) -> Change:
+    """Where the sequence should be divided, a block goes this way."""
+    return lambda block_step: (
+        lambda asked, *arguments: block_step(way if "sequence" in asked else asked, *arguments)
+    )
+
+
+def exchanged_blocks(block_step: Function) -> Function:
+    """Tensor and sequence parallelism are exchanged."""
+    exchanged = {"tensor": "sequence", "sequence": "tensor"}
+    return lambda way, *arguments: block_step(exchanged.get(way, way), *arguments)
+
+
 def gathers_twice(ring: Any) -> Any:
     """An all-gather that sends everything twice."""
 

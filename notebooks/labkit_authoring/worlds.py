@@ -65,6 +65,8 @@ AUTOCAST, ALL_REDUCE = "torch:autocast", "torch.distributed:all_reduce"
 COMPILE, PROGRAM = "torch:compile", "labkit.exercises.traces:program"
 RING, LAYERS = "labkit.exercises.sharding:Ring", "labkit.exercises.sharding:UnitLayers"
 STEPS = "labkit.exercises.stages:PipelineStep"
+COLLECTIVES = "labkit.exercises.tensor_parallel:Collectives"
+BY_ROWS = "labkit.exercises.tensor_parallel:conjugates_by_rows"
 
 WORLDS: Mapping[str, tuple[BrokenWorld, ...]] = {
     "T-1": (
@@ -240,6 +242,16 @@ WORLDS: Mapping[str, tuple[BrokenWorld, ...]] = {
         BrokenWorld("1F1B runs everything forward first", "order", changes.all_forward_first),
         BrokenWorld("GPipe rests after each step", STEPS, changes.rests_after_gpipe),
         BrokenWorld("zero bubble forgets a gradient", "zero_bubble", changes.without_last_weights),
+    ),
+    "MP-12": (
+        BrokenWorld("rows are gathered twice", BY_ROWS, changes.gathers_rows_twice),
+        BrokenWorld("g adds on the way back, too", "conjugates", changes.adds_both_ways),
+        BrokenWorld("nothing is exchanged", COLLECTIVES, changes.without_collectives),
+    ),
+    "MP-13": (
+        BrokenWorld("the sequence is not divided", "block_step", changes.blocks_are("tensor")),
+        BrokenWorld("tensor parallelism divides it", "block_step", changes.exchanged_blocks),
+        BrokenWorld("nothing is exchanged", COLLECTIVES, changes.without_collectives),
     ),
     "CH-1": (
         BrokenWorld("the SMs make no difference", CONFINED, on_parts(WHOLE, WHOLE)),

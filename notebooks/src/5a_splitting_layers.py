@@ -14,7 +14,8 @@
 # [How to Parallelize Deep Learning on GPUs Part 2/2: Model Parallelism](https://timdettmers.com/2014/11/09/model-parallelism-deep-learning/)
 # (2014).
 #
-# About 45 minutes; notebook 5b is the second half. The sections after the summary are optional.
+# About 45 minutes; notebook 5b is the second half. The sections after the summary are optional; in the first of them
+# you split attention by heads, and see what tensor and sequence parallelism send and keep.
 
 # %% [markdown]
 # With several GPUs or slices each rank has its own.
@@ -360,7 +361,380 @@ print(f"your layer has {my_numbers['rows']} × {my_numbers['columns']} weights, 
 # %% [markdown]
 # # Optional sections
 #
-# There are no exercises that later notebooks need here; run what interests you.
+# Later notebooks need nothing of it; run what interests you.
+
+# %% [markdown]
+# ## Attention, split by heads
+#
+# Attention is a pair of layers like that of exercise 2: a product makes q, k and v for all heads, each head works by
+# itself, and a second product takes all heads' results. Each rank takes some of the *heads*: for them the columns of the
+# first matrix, and the rows of the second.
+#
+# Now with autograd. Megatron-LM has two functions for it, *conjugates* of one another
+# (Shoeybi et al., [Megatron-LM](https://arxiv.org/abs/1909.08053), 2019, section 3):
+#
+# | | forward | backward |
+# |---|---|---|
+# | f, before the first product | nothing | all-reduce |
+# | g, after the second product | all-reduce | nothing |
+#
+# ## Exercise 3: a block of attention over ranks
+#
+# x has a row for each token, and `qkv` the columns of q, then those of k, then those of v, each head by head. `attend`
+# is given: it works with any number of heads. About 20 minutes.
+
+# %%
+def attend(product, heads):
+    """Attention; the product's columns are q, k and v, each of them head by head."""
+    tokens, columns = product.shape
+    q, k, v = product.reshape(tokens, 3, heads, -1).permute(1, 2, 0, 3)
+    scores = (q @ k.transpose(1, 2) / q.shape[-1] ** 0.5).softmax(dim=-1)
+    return (scores @ v).transpose(0, 1).reshape(tokens, columns // 3)
+
+
+def own_heads(qkv, out, rank, world):
+    """This rank's columns of qkv and its rows of out: those of its own heads."""
+    # <solution>
+    columns = [matrix.chunk(world, dim=1)[rank] for matrix in qkv.chunk(3, dim=1)]
+    return torch.cat(columns, dim=1), out.chunk(world, dim=0)[rank]
+    # </solution>
+    # <student>
+    # return None  # about two lines
+    # </student>
+
+
+def conjugates(all_reduce):
+    """Megatron's f and g; all_reduce(tensor) returns the ranks' sum."""
+
+    class CopyToRanks(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.view_as(x)  # what a Function returns must not be its input itself
+
+        @staticmethod
+        def backward(ctx, delta):
+            # <solution>
+            return all_reduce(delta)
+            # </solution>
+            # <student>
+            # return None  # one line
+            # </student>
+
+    class SumOverRanks(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, partial_sum):
+            # <solution>
+            return all_reduce(partial_sum)
+            # </solution>
+            # <student>
+            # return None  # one line
+            # </student>
+
+        @staticmethod
+        def backward(ctx, delta):
+            # <solution>
+            return delta
+            # </solution>
+            # <student>
+            # return None  # one line
+            # </student>
+
+    return CopyToRanks.apply, SumOverRanks.apply
+
+
+# %%
+def split_attention(x, qkv, out, heads, f, g):
+    """What every rank gets: attention of all heads, of which this one has so many, and their qkv and out."""
+    # <solution>
+    return g(attend(f(x) @ qkv, heads) @ out)
+    # </solution>
+    # <student>
+    # return None  # one line
+    # </student>
+
+
+def attention_step(x, qkv, out, delta, heads, all_reduce):
+    """The result on one rank, and the gradients of x, qkv and out; delta is the result's gradient."""
+    leaves = [tensor.detach().requires_grad_() for tensor in (x, qkv, out)]
+    # <solution>
+    result = split_attention(*leaves, heads, *conjugates(all_reduce))
+    # </solution>
+    # <student>
+    # return None  # one line: the result, with your functions
+    # </student>
+    return result, *torch.autograd.grad(result, leaves, delta)
+
+
+# %%
+attention_verdict = labkit.exercises.check_attention(own_heads, attention_step)
+print(attention_verdict)
+
+# %% [markdown]
+# ## MP-12: what a split block sends
+#
+# A transformer's block has more than products: x + dropout(attention(norm(x))). Norm and dropout take each row by itself,
+# and in tensor parallelism every rank does all rows. *Sequence parallelism* divides them: each rank has 1/n of the rows, and
+# only f and g change (Korthikanti et al., [Reducing Activation Recomputation](https://arxiv.org/abs/2205.05198), 2022, section 4.2):
+#
+# | | forward | backward | sent, in S |
+# |---|---|---|---|
+# | tensor | all-reduce | all-reduce | 4 (n-1)/n |
+# | sequence | all-gather, reduce-scatter | all-gather, reduce-scatter | 4 (n-1)/n |
+# | sequence, gathered anew | the same | one more all-gather | 5 (n-1)/n |
+#
+# S is the size of x, and a ring sends (n-1)/n S for an all-gather or a reduce-scatter, twice that for an all-reduce. In
+# the last way a rank keeps its rows instead of the gathered ones, and gathers them once more to go back.
+#
+# Every call is noted, and Linux counts the bytes that leave, as in notebook 4c, over gloo in host memory. Torch's own `ColwiseParallel`,
+# `RowwiseParallel` and `SequenceParallel` do the same block with torch's collectives. (`labkit.exercises.tensor_parallel??`.)
+
+# %%
+WAYS = ("whole", "tensor", "sequence", "sequence, gathered anew")
+OF_TORCH = ("torch's tensor", "torch's sequence")
+ROWS_KEPT, HEADS_KEPT = "norm and dropout", "attention"
+
+
+def attention_of(way, heads, collectives):
+    """A rank's attention in one of the ways, as a function of x, qkv and out."""
+    if way == "whole":
+        return lambda x, qkv, out: attend(x @ qkv, heads) @ out
+    tools, own_count = labkit.exercises.tensor_parallel, heads // collectives.world
+    f, g = conjugates(collectives.all_reduce) if way == "tensor" else tools.conjugates_by_rows(collectives)
+    if way == "sequence, gathered anew":
+        product = tools.product_of_gathered
+        return lambda x, qkv, out: g(attend(product(x, qkv, collectives), own_count) @ out)
+    return lambda x, qkv, out: split_attention(x, qkv, out, own_count, f, g)
+
+
+def own_rows(way, tensor, rank, world):
+    """A rank's rows: all of them, or its part where the sequence is divided."""
+    return tensor.chunk(world)[rank].clone() if "sequence" in way else tensor
+
+
+def whole_tensors(tokens, width, device, dtype=torch.float32):
+    """x, qkv, out, the gradient of the result, and dropout's mask: the same on every rank."""
+    generator = torch.Generator().manual_seed(0)
+    shapes = ((tokens, width), (width, 3 * width), (width, width), (tokens, width))
+    x, qkv, out, delta = (torch.randn(shape, generator=generator) for shape in shapes)
+    mask = torch.rand(tokens, width, generator=generator) < labkit.exercises.tensor_parallel.KEPT_SHARE
+    return *(tensor.to(device, dtype) for tensor in (x, qkv / width**0.5, out / width**0.5, delta)), mask.to(device)
+
+
+# %%
+def block_step(way, tensors, heads, collectives):
+    """One step of a block on one rank: its result, its gradients and what was kept; and how large its weights are."""
+    (x, qkv, out, delta, mask), rank, world = tensors, collectives.rank, collectives.world
+    x, delta, mask = (own_rows(way, tensor, rank, world) for tensor in (x, delta, mask))
+    qkv, out = (qkv, out) if way == "whole" else own_heads(qkv, out, rank, world)
+    x, qkv, out = leaves = [tensor.contiguous().requires_grad_() for tensor in (x.detach(), qkv, out)]
+    attention = attention_of(way, heads, collectives)
+
+    def step():
+        keeping = labkit.exercises.tensor_parallel.KeptBytes((qkv, out))
+        collectives.begin("forward")
+        with keeping.by(ROWS_KEPT):
+            normed = torch.nn.functional.layer_norm(x, x.shape[1:])
+        with keeping.by(HEADS_KEPT):
+            result = attention(normed, qkv, out)
+        with keeping.by(ROWS_KEPT):
+            result = x + result * mask / labkit.exercises.tensor_parallel.KEPT_SHARE
+        collectives.begin("backward")
+        return result, torch.autograd.grad(result, leaves, delta), keeping.bytes_by_part
+
+    return step, (qkv.nbytes + out.nbytes) / 2**20
+
+
+def torch_step(way, tensors, heads, collectives, is_counted=True):
+    """The same step by torch's own modules; its collectives are counted by torch, which takes time."""
+    x, qkv, out, delta, mask = tensors
+    x, delta, mask = (own_rows(way, tensor, collectives.rank, collectives.world) for tensor in (x, delta, mask))
+    x, tools = x.detach().requires_grad_(), labkit.exercises.tensor_parallel
+    block = tools.block_of_torch((qkv, out), heads, mask, collectives.group, by_rows="sequence" in way)
+    counts = {"forward": {}, "backward": {}}
+
+    def step():
+        x.grad = None
+        block.zero_grad()
+        with tools.counted_by_torch(counts["forward"], is_counted):
+            result = block(x)
+        with tools.counted_by_torch(counts["backward"], is_counted):
+            result.backward(delta)
+        return result.detach(), [x.grad], counts
+
+    return step
+
+
+def apart(results, whole_results, collectives):
+    """How far a rank's result and gradients are from its part of the whole block's: the largest, relative."""
+    rank, world = collectives.rank, collectives.world
+    (result, gradients, _), (whole_result, (of_x, *of_weights), _) = results, whole_results
+    pairs = [(result, whole_result), (gradients[0], of_x)]
+    pairs = [(part, right if len(part) == len(right) else right.chunk(world)[rank]) for part, right in pairs]
+    pairs += zip(gradients[1:], own_heads(*of_weights, rank, world))  # none of torch's, in another order
+    return max(((part - right).norm() / right.norm()).item() for part, right in pairs)
+
+
+# %%
+def bytes_of_blocks(tokens, width, heads):
+    """What a rank sends in a step, over S; which collectives it calls; how far it is from the whole block."""
+    collectives, facts = labkit.exercises.tensor_parallel.Collectives(in_host_memory=True), {}
+    tensors, count = whole_tensors(tokens, width, "cpu"), labkit.exercises.sharding.sent_bytes
+    whole_results = block_step("whole", tensors, heads, collectives)[0]()
+    for way in (*WAYS[1:], *OF_TORCH):
+        step = torch_step(way, tensors, heads, collectives) if way in OF_TORCH else block_step(way, tensors, heads, collectives)[0]
+        step()
+        collectives.barrier()
+        before = count()
+        results = step()
+        collectives.barrier()
+        sizes_sent = (count() - before) / tensors[0].nbytes
+        calls = results[2] if way in OF_TORCH else collectives.counts()
+        facts[way] = {"S": sizes_sent, "calls": calls, "apart": apart(results, whole_results, collectives)}
+    return facts
+
+
+def sent_by_formula(ranks):
+    """The table above, in S."""
+    of_tensor, of_sequence = {"all-reduce": 2}, {"all-gather": 2, "reduce-scatter": 2}
+    calls = {"tensor": of_tensor, "sequence": of_sequence, WAYS[-1]: of_sequence | {"all-gather": 3}}
+    ring_bytes = labkit.exercises.tensor_parallel.ring_bytes
+    return {way: {"S": ring_bytes(counts, 1, ranks), "computed": True} for way, counts in calls.items()}
+
+
+# %% [markdown]
+# **Predict** how many S a rank sends with sequence parallelism, which has twice as many collectives.
+
+# %%
+block_sizes = {"tokens": 256, "width": 1024, "heads": 8}
+over_gloo = {"n": 2, "link": "gloo over loopback, host memory"}
+formula_kinds, counted_kinds = dict.fromkeys(WAYS[1:], "formula"), dict.fromkeys((*WAYS[1:], *OF_TORCH), "measured")
+by_formula = labkit.steps.together(sent_by_formula, list(formula_kinds), value="S", series=formula_kinds, ranks=2)
+by_count = labkit.steps.together(bytes_of_blocks, list(counted_kinds), value="S", series=counted_kinds, **over_gloo, **block_sizes)
+block_bytes = labkit.experiment("MP-12", by_formula, by_count)
+
+# %%
+def calls_of_blocks(points):
+    for point in points:
+        if point.series == "measured":
+            calls = point.records[0].setting["calls"]
+            listed = "; ".join(f"{way}: " + ", ".join(f"{count} {kind}" for kind, count in kinds.items()) for way, kinds in calls.items())
+            print(f"{point.label}: {point.value:.2f} S; {listed}")
+
+
+await block_bytes.report(calls_of_blocks, needs=attention_verdict)
+
+# %% [markdown]
+# **Explain** why sequence parallelism sends as much as tensor parallelism, though it calls twice as many collectives, and what torch's
+# sends beside it. (In torch 2.13, gloo's reduce-scatter is an all-reduce of which each rank keeps its part.)
+
+# %% [markdown]
+# ## MP-13: what a split block keeps
+#
+# For a whole layer in 16 bits, with s tokens, batch b, width h, a heads and t ranks, Korthikanti et al. (section 4, table 2) count
+# in bytes kept for the backward pass:
+#
+# | | |
+# |---|---|
+# | one rank | s b h (34 + 5 a s / h) |
+# | tensor | s b h (10 + 24/t + 5 a s / (h t)) |
+# | tensor and sequence | s b h (34 + 5 a s / h) / t |
+#
+# The 10 are what every rank does for all rows: two norms (4), two masks of dropout (2), and the inputs of two products (4).
+# Here it is only the attention half, with b = 1, in 32 bits, and without dropout in the scores: in s h bytes
+#
+# | | norm and dropout | attention |
+# |---|---|---|
+# | one rank | 4 + 1 | 4 + 16 + 4 a s / h |
+# | tensor | 4 + 1 | 4 + (16 + 4 a s / h) / t |
+# | sequence | (4 + 1) / t | 4 + (16 + 4 a s / h) / t |
+# | sequence, gathered anew | (4 + 1) / t | (4 + 16 + 4 a s / h) / t |
+#
+# `torch.autograd.graph.saved_tensors_hooks` shows every tensor that autograd keeps; each counts once.
+#
+# **Predict** what percentage of tensor parallelism's bytes sequence parallelism keeps, when it gathers anew.
+
+# %%
+def everyones_figures(figures):
+    """Every rank's figures, in their order."""
+    import torch.distributed as dist
+
+    figures_by_rank = [None] * dist.get_world_size()
+    dist.all_gather_object(figures_by_rank, figures)
+    return figures_by_rank
+
+
+def kept_by_blocks(tokens, width, heads):
+    """MiB that autograd keeps of a block, by its parts; what each rank holds; how far it is from the whole block."""
+    collectives, facts = labkit.exercises.tensor_parallel.Collectives(), {}
+    tensors = whole_tensors(tokens, width, collectives.device)
+    whole_results = block_step("whole", tensors, heads, collectives)[0]()
+    for way in WAYS:
+        step, weights_mib = block_step(way, tensors, heads, collectives)
+        results = step()
+        kept_mib = {part: size / 2**20 for part, size in results[2].items()}
+        peak = labkit.exercises.tensor_parallel.step_peak_mib(step, collectives.device)
+        ranks = everyones_figures({"weights": weights_mib, "kept": sum(kept_mib.values()), "peak": peak})
+        facts[way] = kept_mib | {"ranks": ranks} | ({} if way == "whole" else {"apart": apart(results, whole_results, collectives)})
+    return facts
+
+
+def kept_by_formula(way, tokens, width, heads, ranks=2):
+    """MiB of the table above, norm and dropout first."""
+    rows, gathered, heads_part = (tokens * width / 2**20 for _ in range(3))
+    rows /= ranks if "sequence" in way else 1
+    gathered /= ranks if way == WAYS[-1] else 1
+    heads_part /= ranks if way != "whole" else 1
+    return 5 * rows, 4 * gathered + (16 + 4 * heads * tokens / width) * heads_part
+
+
+# %%
+kept_sizes = {"tokens": 2048, "width": 4096, "heads": 32} if place.tier == "several-gpus" else block_sizes
+keeps = labkit.experiment("MP-13", labkit.steps.together(kept_by_blocks, WAYS, value=ROWS_KEPT, n=2, **kept_sizes))
+
+# %%
+def beside_the_table(points):
+    for point in points:
+        facts, formula = point.records[0].setting, kept_by_formula(point.label, **kept_sizes)
+        pairs = zip((ROWS_KEPT, HEADS_KEPT), formula)
+        kept_parts = ", ".join(f"{part} {facts[part]:.2f} MiB (formula {mib:.2f})" for part, mib in pairs)
+        by_rank = "; ".join(f"rank {rank}: weights {r['weights']:.1f}, kept {r['kept']:.1f}, at most {r['peak']:.1f} MiB" for rank, r in enumerate(facts["ranks"]))
+        print(f"{point.label}: {kept_parts}; {by_rank}")
+
+
+await keeps.report(beside_the_table, needs=attention_verdict)
+
+# %% [markdown]
+# **Explain** what sequence parallelism divides and what stays whole until it is gathered anew. What would you have to do about a
+# norm that has weights, whose gradients each rank then has from its own rows only?
+
+# %% [markdown]
+# ## MP-14: the block by the clock
+#
+# One rank with the whole block and two ranks that split it take turns, forward and backward; on several GPUs with more tokens, in bf16,
+# over their link. **Predict** which fraction of the whole block's time tensor parallelism takes.
+
+# %%
+def block_times(tokens, width, heads, times):
+    collectives, works = labkit.exercises.tensor_parallel.Collectives(), {}
+    dtype = torch.bfloat16 if collectives.device == "cuda" else torch.float32
+    tensors = whole_tensors(tokens, width, collectives.device, dtype)
+    for way in (*WAYS, *OF_TORCH):
+        step = torch_step(way, tensors, heads, collectives, False) if way in OF_TORCH else block_step(way, tensors, heads, collectives)[0]
+        works[way] = (lambda: None) if way == "whole" and collectives.rank else step
+    return labkit.in_turns(works, times)
+
+
+# %%
+clock_sizes = kept_sizes | {"tokens": 8192} if place.tier == "several-gpus" else kept_sizes
+timed_blocks = labkit.steps.together(block_times, (*WAYS, *OF_TORCH), n=2, seconds=20, times=labkit.rounds(), **clock_sizes)
+block_clock = labkit.experiment("MP-14", timed_blocks)
+
+# %%
+await block_clock.report()
+print("measured between devices" if place.tier == "several-gpus" else labkit.recorded_note("MP-14"))
+
+# %% [markdown]
+# Which of the ways would you take between two GPUs, and which between two slices?
 
 # %% [markdown]
 # ## MP-4: hiding what a split layer sends

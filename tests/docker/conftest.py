@@ -72,12 +72,12 @@ def engine() -> Iterator[docker.DockerClient]:
         engine_script("stop")
 
 
-def image(engine: docker.DockerClient, name: str) -> str:
+def image(engine: docker.DockerClient, name: str, build: str = BUILD) -> str:
     """The image, or a skip that says how to make it."""
     try:
         engine.images.get(name)
     except docker.errors.ImageNotFound:
-        lacking(f"no image {name}: run {BUILD}")
+        lacking(f"no image {name}: run {build}")
     return name
 
 

@@ -15,7 +15,7 @@ from docker.models.containers import Container
 import docker
 from miglab_bench.harness.student import STEP_S
 
-from .conftest import STAYS
+from .conftest import STAYS, image
 
 pytestmark = [pytest.mark.docker, pytest.mark.long]
 
@@ -132,6 +132,27 @@ def test_the_large_part_is_a_layer_of_its_own(engine, student_image: str, capsys
         print(f"\n  {student_image}: {sum(sizes)} MB in layers of {sizes} MB")
     assert max(sizes) > sum(sizes) / 2
     assert sizes[0] < 20  # the newest: this repository's own
+
+
+COMPILES = """
+import labkit, torch
+assert labkit.exercises.kernels.has_compiler(on_gpu=True)
+function = lambda x: (x.exp() / x.exp().sum(-1, keepdim=True)).tanh()
+x = torch.randn(8, 64)
+compiled, _ = labkit.exercises.kernels.compile_anew(function, x)
+print(torch.allclose(compiled(x), function(x), atol=1e-6))
+"""
+
+
+def test_with_a_compiler_what_is_compiled_computes_the_same(engine, student_image: str, capsys):
+    """Beside PyTorch, its C++ and Python's headers are all that it takes; the rest is the same."""
+    name = image(engine, f"{student_image}:compiler", "images/build compiler")
+    printed = engine.containers.run(name, ["python", "-c", COMPILES], remove=True)
+    assert printed.decode().endswith("True\n")
+    sizes = {tag: engine.images.get(tag).attrs["Size"] / 1e6 for tag in (student_image, name)}
+    with capsys.disabled():
+        print(f"\n  {', '.join(f'{tag}: {size:.0f} MB' for tag, size in sizes.items())}")
+    assert engine.images.get(name).attrs["Config"]["User"] == "1000:1000"
 
 
 def test_the_server_answers_and_is_healthy(start, student_image: str):

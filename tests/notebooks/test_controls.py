@@ -23,7 +23,11 @@ needs("torch", "the notebooks measure with torch")
 
 SOURCES = Path(__file__).parents[2] / "notebooks" / "src"
 # and MX-9, by the command
-COUNTED = (pytest.param("MX-5", marks=pytest.mark.long), "DP-12", "SH-1", "SH-2", "KN-1")
+COUNTED = (
+    pytest.param("MX-5", marks=pytest.mark.long),
+    *("DP-12", "SH-1", "SH-2", "KN-1", "MP-12"),
+    pytest.param("MP-13", marks=pytest.mark.long),
+)
 TIMED = ("T-1", "T-3", "T-4", "T-6", "MIG-14", "KN-2", "KN-3", "KN-4", "CH-2", "CH-3")
 RANKS = ("DP-2", "DP-3", "DP-4", "DP-6", "DP-15", "MP-3", "MP-6", "MP-11", "SH-3")
 OF_THE_MACHINE = ("budget of", "Not finished after")

@@ -523,6 +523,54 @@ CHECKS: dict[str, Check] = {
         ),
         instead="1F1B takes {:.2f} times as long as GPipe",
     ),
+    # an all-reduce is a reduce-scatter and an all-gather: 4 (n-1)/n S each way of dividing
+    "MP-12": Check(
+        "Twice as many collectives send more: sequence parallelism's bytes are over 1.05 times "
+        "tensor parallelism's",
+        "Twice as many collectives send no more: sequence parallelism's bytes are at most 1.05 "
+        "times tensor parallelism's",
+        values_in("bytes of sequence over tensor", 1.05),
+        "which collectives each way calls, in which pass, and with how many numbers",
+        on_every_tier(CONTRADICTED),
+        (
+            Premise(
+                values_in("all-reduces of tensor, forward and backward", 1, 1.5),
+                "tensor parallelism does not call one all-reduce in each pass",
+            ),
+            Premise(
+                values_in("calls of tensor", high=2.5),
+                "tensor parallelism calls more than two collectives",
+            ),
+            Premise(
+                values_in("bytes of tensor over a ring's", 0.95, 1.05),
+                "tensor parallelism does not send what two all-reduces send",
+            ),
+            Premise(
+                values_in("distance from the whole block", high=1e-4),
+                "a split block does not compute what the whole one does",
+            ),
+        ),
+        instead="they are {:.2f} times tensor parallelism's: a reduce-scatter and an all-gather "
+        "are what an all-reduce is made of",
+    ),
+    # 5 s h bytes over t: the norm's input and the mask; what is gathered stays whole
+    "MP-13": Check(
+        "Sequence parallelism divides what norm and dropout keep by the number of ranks, to 5 %",
+        "Sequence parallelism does not divide what norm and dropout keep by the number of ranks, "
+        "to 5 %",
+        values_in("share of norm and dropout, times the ranks", 0.95, 1.05),
+        "how many rows norm and dropout are given, and what is noted while they run",
+        premises=(
+            Premise(
+                values_in("attention, one rank over tensor", 1.05),
+                "tensor parallelism keeps as much of attention as one rank",
+            ),
+            Premise(
+                values_in("distance from the whole block", high=1e-3),
+                "a split block does not compute what the whole one does",
+            ),
+        ),
+    ),
     # ideal: (m + stages - 1) times the slowest stage's time at that micro-batch, alone
     "MP-6": Check(
         "With the best number of micro-batches, a pipeline takes at most 1.25 times its ideal",

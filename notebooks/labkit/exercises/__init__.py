@@ -9,8 +9,10 @@ from labkit.exercises import (
     sharding,
     small_model,
     stages,
+    tensor_parallel,
     traces,
 )
+from labkit.exercises.attention_checks import check_attention
 from labkit.exercises.bandwidth_checks import check_bandwidths
 from labkit.exercises.code_checks import Wires, run_ranks
 from labkit.exercises.formula_checks import (

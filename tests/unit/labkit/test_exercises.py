@@ -67,6 +67,10 @@ ROWS = ("5a_splitting_layers", "rows_verdict", "split_rows")
 COLUMNS = ("5a_splitting_layers", "columns_verdict", "split_columns")
 FORWARD = ("5a_splitting_layers", "pair_verdict", "pair_forward")
 BACKWARD = ("5a_splitting_layers", "pair_verdict", "pair_backward")
+OWN_HEADS = ("5a_splitting_layers", "attention_verdict", "own_heads")
+CONJUGATES = ("5a_splitting_layers", "attention_verdict", "conjugates")
+SPLIT_ATTENTION = ("5a_splitting_layers", "attention_verdict", "split_attention")
+ATTENTION_STEP = ("5a_splitting_layers", "attention_verdict", "attention_step")
 LEDGER = ("5b_memory_and_pipelines", "ledger_verdict", "ledger")
 ZERO = ("5b_memory_and_pipelines", "zero_verdict", "zero_step")
 SCHEDULE = ("5b_memory_and_pipelines", "schedule_verdict", "schedule")
@@ -161,6 +165,17 @@ MISTAKES = [
     (BACKWARD, " * (hidden > 0)", "", "of x is wrong: ReLU lets"),
     (BACKWARD, "x.T @ of_hidden,", "all_reduce(x.T @ of_hidden),", "gradient of first is wrong"),
     (BACKWARD, ", hidden.T @ delta", "", "three gradients"),
+    (OWN_HEADS, "torch.cat(columns, dim=1)", "qkv.chunk(world, dim=1)[rank]",
+     "not of the same heads"),
+    (OWN_HEADS, "out.chunk(world, dim=0)", "out.chunk(world, dim=1)", "columns of out, where"),
+    (OWN_HEADS, ", out.chunk(world, dim=0)[rank]", "", "returns two matrices"),
+    (CONJUGATES, "return all_reduce(delta)", "return delta", "of x is one rank's part: f adds"),
+    (CONJUGATES, "return all_reduce(partial_sum)", "return partial_sum.clone()", "g adds up the"),
+    (CONJUGATES, "            return delta\n", "            return all_reduce(delta)\n",
+     "g adds what"),
+    (CONJUGATES, "return all_reduce(delta)", "return (all_reduce(delta) + all_reduce(delta)) / 2",
+     "3 all-reduces in a step"),
+    (SPLIT_ATTENTION, "heads) @", "1) @", "the result is not that of all heads"),
     (LEDGER, "4 * numbers", "1 * numbers", "each number has 4 bytes"),
     (LEDGER, "2 * 4 * numbers", "4 * numbers", "two numbers for a parameter"),
     (LEDGER, "inside = 4", "inside = 8", "activations of ledger(16, 2, 8, 1, False, 1) is"),
@@ -212,6 +227,8 @@ WHOLE = [
     (COLUMNS, "lambda x, w, n: ([], x @ w)", "one product for each of 2 ranks; there are 0"),
     (FORWARD, "lambda *_: None", "write pair_forward"),
     (BACKWARD, "lambda *_: None", "write pair_forward"),
+    (OWN_HEADS, "lambda *_: None", "write own_heads first"),
+    (ATTENTION_STEP, "lambda *_: None", "write conjugates, split_attention and attention_step"),
     (LEDGER, "lambda *_: {'parameters': 1}", "return a dict"),
     (LEDGER, "lambda *_: 7", "return a dict"),
     (SOFTMAX, "lambda *_: None", "write softmax_by_blocks first"),

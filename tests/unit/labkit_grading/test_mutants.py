@@ -10,6 +10,7 @@ import pytest
 from tests.needs import needs
 from tests.unit.labkit_grading import (
     exercise_mutants,
+    exercise_mutants_attention,
     exercise_mutants_choosing,
     exercise_mutants_kernels,
     exercise_mutants_parallel,
@@ -25,6 +26,7 @@ needs("torch", "the exercises are written with torch")
 SOURCES = Path(__file__).parents[3] / "notebooks" / "src"
 EXERCISES = {
     **exercise_mutants.EXERCISES,
+    **exercise_mutants_attention.EXERCISES,
     **exercise_mutants_kernels.EXERCISES,
     **exercise_mutants_parallel.EXERCISES,
     **exercise_mutants_sharding.EXERCISES,

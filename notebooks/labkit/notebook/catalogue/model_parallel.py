@@ -63,6 +63,54 @@ def one_forward_one_backward(points: Points) -> Data:
     }
 
 
+BLOCK = "sequence", "tensor"  # the ways that are compared
+ROWS_KEPT, HEADS_KEPT = "norm and dropout", "attention"
+
+
+def sent_by_blocks(points: Points) -> Data:
+    """What sequence parallelism sends over tensor parallelism, and what a step with the latter is.
+
+    That is its all-reduces each way, its bytes over a ring's, and every way's distance from the
+    whole block.
+    """
+    sequence, tensor = (measured_at(label)(points) for label in BLOCK)
+    formula = next(p for p in points if p.label == "tensor" and p.series != MEASURED)
+    calls = cast("Mapping[str, Mapping[str, float]]", reading.facts(tensor)["calls"])
+    return {
+        "bytes of sequence over tensor": [sequence.value / tensor.value],
+        "bytes of tensor over a ring's": [tensor.value / formula.value],
+        "all-reduces of tensor, forward and backward": [
+            calls[direction].get("all-reduce", 0) for direction in ("forward", "backward")
+        ],
+        "calls of tensor": [sum(sum(kinds.values()) for kinds in calls.values())],
+        "distance from the whole block": [
+            reading.facts(point)["apart"] for point in points if point.series == MEASURED
+        ],
+    }
+
+
+def kept_by_blocks(points: Points) -> Data:
+    """Times the ranks, what sequence parallelism keeps of norm and dropout over tensor's."""
+    by_way = {point.label: reading.facts(point) for point in points}
+    sequence, tensor = (by_way[label] for label in BLOCK)
+    ranks = len(cast("Sequence[object]", sequence["ranks"]))
+    return {
+        "share of norm and dropout, times the ranks": [
+            ranks * sequence[ROWS_KEPT] / tensor[ROWS_KEPT]
+        ],
+        "distance from the whole block": [
+            facts["apart"] for facts in by_way.values() if "apart" in facts
+        ],
+        "attention, one rank over tensor": [by_way["whole"][HEADS_KEPT] / tensor[HEADS_KEPT]],
+    }
+
+
+def all_kept(points: Points, way: str) -> Point:
+    """A way's bar, with both of its parts."""
+    point = reading.at(way)(points)
+    return replace(point, value=sum(reading.facts(point)[part] for part in (ROWS_KEPT, HEADS_KEPT)))
+
+
 def measured_at(label: str) -> Callable[[Points], Point]:
     """The measured point of this label."""
     return lambda points: next(
@@ -171,6 +219,44 @@ EXPERIMENTS = (
         unit="%",
         asked=measured_at("zero bubble"),
         data=one_forward_one_backward,
+        look=Look.BARS | Look.OPTIONAL,
+    ),
+    Experiment(
+        key="MP-12",
+        title="What a rank sends in a step of a split block",
+        question="How many S does a rank send with sequence parallelism?",
+        x_label="way",
+        y_label="sent, in units of S (counted)",
+        unit="S",
+        asked=measured_at("sequence"),
+        data=sent_by_blocks,
+        look=Look.BARS | Look.OPTIONAL,
+    ),
+    Experiment(
+        key="MP-13",
+        title="What autograd keeps of a split block",
+        question="What percentage of tensor parallelism's bytes does sequence parallelism keep, "
+        "gathering anew?",
+        x_label="way",
+        y_label="kept for the backward pass (MiB, counted)",
+        unit="%",
+        asked=AskedPoint(
+            lambda points: all_kept(points, "sequence, gathered anew"),
+            lambda points: (0.0, all_kept(points, "tensor").value / 100),
+            "MiB",
+        ),
+        also={ROWS_KEPT: None, HEADS_KEPT: HEADS_KEPT},
+        data=kept_by_blocks,
+        look=Look.BARS | Look.STACKED | Look.OPTIONAL,
+    ),
+    Experiment(
+        key="MP-14",
+        title="A block, whole and split, forward and backward",
+        question="What fraction of the whole block's time does tensor parallelism take?",
+        x_label="way",
+        y_label="ms",
+        unit="x",
+        asked=reading.ratio("tensor", "whole", "ms"),
         look=Look.BARS | Look.OPTIONAL,
     ),
     Experiment(
