@@ -15,6 +15,7 @@ import { outputsPlugin } from './outputs.js';
 import { panel } from './panel.js';
 import { courseTitle, openStart, startPage } from './start.js';
 import { statusItem } from './status.js';
+import { letRequestsWait } from './waiting_requests.js';
 import { warningCard } from './warning.js';
 import { createWording } from './words.js';
 
@@ -44,6 +45,7 @@ function leasePlugin(lab, style, lost, moved) {
       const trans = translator.load('miglab');
       addStyle(style);
       const connection = new Connection(lab.services.ServerConnection, app.serviceManager);
+      letRequestsWait(app.serviceManager.serverSettings, connection);
       lost.look = () => connection.look();
       lost.isBack = () => connection.now()?.connected;
       lost.isTold = () => ['ending', 'gone'].includes(connection.now()?.fate);
