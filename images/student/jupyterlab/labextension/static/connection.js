@@ -117,7 +117,7 @@ export class Connection {
       noCookies: this._isSignedOut && !keepsCookies(),
       standing,
       standing_s: lengthOf(standing),
-      service_now: this._clock.now(),
+      service_now: this.serviceNow(),
       old_s: passed,
       lease: lease && {
         ...lease,
@@ -128,6 +128,11 @@ export class Connection {
       ticket: ticket && { ...ticket, left_s: later(ticket.left_s, passed) }
     };
     return { ...now, fate: fateOf(now) };
+  }
+
+  /** The service's moment; null before its first answer. */
+  serviceNow() {
+    return this._clock.now();
   }
 
   /** Do something for all tabs; rejects with the pool's words if it says no. */

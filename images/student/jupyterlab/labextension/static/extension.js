@@ -1,6 +1,7 @@
 // The plugin: makes the parts and joins them.  Each part is a room of its own, beside this file.
 
 import { announcer } from './announcer.js';
+import { awayCard } from './away.js';
 import { cardStack } from './cards.js';
 import { chooser } from './choose.js';
 import { Connection } from './connection.js';
@@ -61,7 +62,8 @@ function leasePlugin(lab, style, lost, moved) {
         cards: cardStack(site, [
           warningCard(site, actions, KEYS),
           offerCard(site, actions, KEYS),
-          messageCards(site, actions)
+          messageCards(site, actions),
+          awayCard(site, actions)
         ])
       };
       place(site, parts, { statusBar, restorer });
@@ -148,6 +150,7 @@ function makeActions({ app, lab, trans, connection, documents }) {
     requeue: () => connection.act('requeue'),
     noticeRead: () => connection.act('notice-read'),
     forget: () => connection.act('forget'),
+    awayRead: () => connection.act('away-read'),
     read: message => connection.act('read', { message }),
     toHome: () => {
       const { hubHost = '', hubPrefix } = app.paths.urls;
@@ -247,8 +250,8 @@ function run(site, parts, lost, moved) {
   void app.restored.then(() => connection.open());
 }
 
-const hasNews = ({ state, ticket, borrow, messages, can_choose }) =>
-  state !== 'none' || Boolean(ticket || borrow || messages.length || can_choose);
+const hasNews = ({ state, ticket, borrow, messages, away, can_choose }) =>
+  state !== 'none' || Boolean(ticket || borrow || messages.length || away || can_choose);
 
 /**
  * Go where the server moves to, from the very page that is open; not from one opened meanwhile.
