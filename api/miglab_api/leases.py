@@ -130,6 +130,30 @@ class RequestedTicket(TicketView):
     taken_lease: LeaseView | None = None
 
 
+class LeaseEnd(WireModel):
+    """A lease that is over, as its student is told afterwards.
+
+    Attributes:
+        ended_at: when its slices were free again, seconds since the epoch.
+        reason: why, in words.
+        is_given_back: whether its student had asked for that.
+        purpose: what it was for.
+    """
+
+    shape: str
+    server: str
+    ended_at: float
+    reason: str
+    is_given_back: bool
+    purpose: Purpose
+
+
+class LeaseEnds(WireModel):
+    """The leases of a student that have ended since some moment, the oldest first."""
+
+    ends: tuple[LeaseEnd, ...]
+
+
 class Fence(WireModel):
     """What identifies a lease beside its number, which a ledger restored from a copy gives again.
 

@@ -241,6 +241,8 @@ def update_spawner(c: Any, settings: Settings) -> None:
         spawner.course_titles = {n: course.title for n, course in settings.courses.items()}
         spawner.create_timeout_s = settings.servers.create_timeout_s
         spawner.simulated = settings.has_simulated_gpus
+        has_notebooks = settings.has_own_notebooks or settings.servers.notebooks
+        spawner.reading_dir = str(settings.notebooks) if has_notebooks else ""
         # A class that starts at once on few cores needs longer than JupyterHub's 30 s.
         spawner.http_timeout = math.ceil(settings.servers.create_timeout_s)
         spawner.environment = _students_environment(settings)

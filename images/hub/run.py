@@ -13,6 +13,7 @@ import sys
 import docker  # noqa: TID251 - the hub's container joins itself to the servers' networks
 from miglab_api.holders import LAB_LABEL
 from miglab_hub import lab_secrets
+from miglab_hub.checkout import make_notebooks
 from miglab_hub.errors import StartError
 from miglab_hub.launch.preflight import check_shapes, check_state
 from miglab_hub.launch.up import PRIVATE, plan_siblings
@@ -34,13 +35,15 @@ def prepare_pool(settings: Settings) -> None:
 
 
 def prepare_hub(settings: Settings) -> None:
-    """Check the sign-in, remove networks without a server, and join the containers to the others'.
+    """Check the sign-in, make what students can read, and put the containers on the networks.
 
-    A container that was made anew, as by an upgrade, is on none of them, and the servers that
-    outlived it could not be reached.
+    Networks without a server are removed.  A container that was made anew, as by an upgrade, is on
+    none of the others, and the servers that outlived it could not be reached.
     """
     check_installed(settings)
     check_identity(settings)
+    if settings.has_own_notebooks:
+        make_notebooks(settings.notebooks)
     api = docker.APIClient(base_url=settings.docker_url)
     remove_unused(api, settings.lab_id)
     for network in api.networks(filters={"label": f"{LAB_LABEL}={settings.lab_id}"}):

@@ -10,7 +10,9 @@
 | ``POST api/miglab/choose/:user/:server`` | joins the queue while it runs on CPU | itself |
 | ``POST api/miglab/move/:user/:server`` | restarts it with what is offered, or on CPU | itself |
 | ``GET miglab/moving/:user/:server`` | a page that says so, until the start begins | its user |
+| ``GET miglab/reading`` | the first notebook, to be read while waiting | users |
 | ``POST api/miglab/runs/:user/:server`` | measures on a borrowed slice | itself |
+| ``GET /user/…/static/lab/…`` | JupyterLab's files, while the server waits | anybody |
 | ``GET miglab/static/…`` | the scripts of these pages | anybody |
 | ``GET api/miglab/tokens`` | which running servers' tokens cannot see their lease | the pool |
 
@@ -38,11 +40,12 @@ from miglab_api import WEB
 from miglab_api.base import SHAPE_MAX
 from miglab_api.offers import CPU
 from miglab_api.scopes import LEASE_SCOPE
-from miglab_spawner import hub_users
+from miglab_spawner import files_ahead, hub_users
 from miglab_spawner.at_start import call_at_start
 from miglab_spawner.backends import BackendError, RefusedByBackend
 from miglab_spawner.borrower import RESULT_LIMIT
 from miglab_spawner.mixin import CHOICES_A_MINUTE, MIGSpawnerMixin
+from miglab_spawner.pages import reading
 from miglab_spawner.pages.spawn_page import (
     BadChoice,
     SpawnChoice,
@@ -272,6 +275,20 @@ class MovingHandler(BaseHandler):
         self.finish(await self.render_template("moving.html", shape=move.shape))
 
 
+class ReadingHandler(BaseHandler):
+    """``/hub/miglab/reading``: the first notebook, as text."""
+
+    @web.authenticated
+    async def get(self) -> None:
+        """Show the first notebook of `SpawnerTraits.reading_dir`; 404 if there is none."""
+        spawner = self.current_user.spawner
+        notebook = spawner.first_notebook if isinstance(spawner, MIGSpawnerMixin) else None
+        if notebook is None:
+            raise web.HTTPError(404, "There is no notebook to read here.")
+        html = reading.render_notebook(notebook)
+        self.finish(await self.render_template("reading.html", notebook=html))
+
+
 @web.stream_request_body
 class RunHandler(ServerHandler):
     """``miglab/runs/:user/:server?shape=…``: measure on a borrowed slice.
@@ -388,6 +405,7 @@ HANDLERS = [
     (r"/api/miglab/runs/([^/]+)/([^/]*)", RunHandler),
     (r"/api/miglab/tokens", TokensHandler),
     (r"/miglab/moving/([^/]+)/([^/]*)", MovingHandler),
+    (r"/miglab/reading", ReadingHandler),
 ]
 
 
@@ -401,6 +419,7 @@ def add_hub_pages(c: Any) -> None:
 
 
 def _add_pages(app: Any) -> None:
+    files_ahead.serve(app)
     app.extra_handlers = [*app.extra_handlers, *HANDLERS]
     (jupyterhubs, *_) = app._template_paths_default()  # the hub looks there last
     paths = [path for path in app.template_paths if path != jupyterhubs]

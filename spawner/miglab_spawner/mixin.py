@@ -15,6 +15,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 from jupyterhub import orm
@@ -26,7 +27,7 @@ from miglab_api.offers import CPU
 from miglab_api.scopes import LEASE_SCOPE
 from miglab_api.tickets import ATTEND_S, TicketRequest, TicketState, TicketView
 from miglab_api.wording import gpu_picture, shape_title
-from miglab_spawner import home_size
+from miglab_spawner import files_ahead, home_size
 from miglab_spawner.backends import (
     BackendError,
     BackendMisunderstood,
@@ -34,7 +35,7 @@ from miglab_spawner.backends import (
     RefusedByBackend,
 )
 from miglab_spawner.choices import ChoiceMixin
-from miglab_spawner.pages import waiting
+from miglab_spawner.pages import reading, waiting
 from miglab_spawner.pages.spawn_page import SpawnChoice, is_borrow, is_cpu, needs_slice
 from miglab_spawner.people import user_id_of
 from miglab_spawner.refusals import NotStarted
@@ -83,6 +84,17 @@ class MIGSpawnerMixin(ChoiceMixin):
     def borrows(self) -> bool:
         """Whether this server holds no slice, and its measurements borrow one."""
         return is_borrow(self._shape)
+
+    @property
+    def first_notebook(self) -> Path | None:
+        """The notebook that can be read while this server waits; None if there is none."""
+        return reading.first_notebook(self.reading_dir)
+
+    @property
+    def files_ahead(self) -> dict[str, Any]:
+        """JupyterLab's files that can be fetched while this server waits."""
+        folder = self.user.host + self.user.server_url(self.name) + files_ahead.BELOW_SERVER
+        return {"folder": folder, "names": files_ahead.names()}
 
     @property
     def news(self) -> str:

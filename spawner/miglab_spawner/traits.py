@@ -81,6 +81,15 @@ class SpawnerTraits(LoggingConfigurable):
         help="""The name of each course, for JupyterLab's start page; without one, its group's.""",
     ).tag(config=True)
 
+    reading_dir = Unicode(
+        "",
+        help="""Folder of notebooks, the first of which students can read while they wait.
+
+        The hub shows it on a page of its own, without running anything.  If it is empty, there is
+        no such page.
+        """,
+    ).tag(config=True)
+
     says_simulated = Bool(
         True,
         help="""Whether the spawn page says that the pool's GPUs are simulated.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from playwright.sync_api import Locator, Page, Route, expect
+from playwright.sync_api import Locator, Page, Response, Route, expect
 from tests.browser.people import (
     card,
     picture,
@@ -219,17 +219,24 @@ def test_a_slice_that_has_gone_meanwhile_is_refused_and_waited_for(
     stop(lab, page)
 
 
+def refused(response: Response) -> bool:
+    """Whether JupyterLab was refused what it wanted of a file."""
+    return response.status == 403 and "/api/contents" in response.url
+
+
 def test_signed_out_is_said_with_a_way_back(page: Page, lab: TemporaryLab):
-    """A sentence and a link; after signing in beside it the page goes on with what was typed."""
+    """A sentence and a link, and no dialog; what was to be saved is saved after signing in."""
     notebook = write_notebook(lab, "eli")
     start_on_cpu(page, lab, "eli")
-    cell = type_into_cell(page, lab, "eli")
+    type_into_cell(page, lab, "eli")
     elsewhere = page.context.new_page()
     elsewhere.goto(f"{lab.settings.public_url}hub/logout")
     notice = page.get_by_role("status").filter(has_text="You are signed out")
     expect(notice).to_contain_text("Nothing can be saved until you sign in")
     assert serious_problems(page, ".miglab-offline") == []
-    page.keyboard.press("Escape")  # JupyterLab's own "Forbidden"
+    with page.expect_response(refused):
+        page.keyboard.press("Control+s")
+    page.get_by_role("button", name="Refresh the file browser.").click()
     with page.expect_popup() as popup:
         notice.get_by_role("link", name="Sign in, in a new tab").click()
     tab = popup.value
@@ -238,6 +245,12 @@ def test_signed_out_is_said_with_a_way_back(page: Page, lab: TemporaryLab):
     tab.get_by_role("button", name="Sign in").click()
     tab.wait_for_url("**/user/eli/lab/**lesson.ipynb**")
     expect(notice).to_be_hidden()
-    cell.click()
-    page.keyboard.press("Control+s")
     wait_for(lambda: TYPED in notebook.read_text(), "the notebook to be saved")
+    expect(page.locator(".jp-Dialog")).to_have_count(0)
+    page.context.clear_cookies()
+    browser = page.context.new_cdp_session(page)
+    browser.send("Emulation.setDocumentCookieDisabled", {"disabled": True})
+    blocked = page.get_by_role("status").filter(has_text="This browser keeps no cookies")
+    expect(blocked).to_be_visible()  # and no way to a sign-in that cannot succeed
+    expect(blocked.get_by_role("link")).to_be_hidden()
+    expect(page.locator(".jp-Dialog")).to_have_count(0)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest_asyncio
@@ -101,3 +102,23 @@ async def test_what_is_found_stands_in_front(lab: PageLab, page: Page) -> None:
     await expect(row).not_to_be_in_viewport()
     await page.get_by_label("Find").fill("7g.40gb")
     await expect(row).to_be_in_viewport()
+
+
+async def guaranteed_min(tab: Page) -> int:
+    """How long alice's slice is guaranteed, as the drawing says it."""
+    text = await tab.locator("time.until", has_text="guaranteed").first.inner_text()
+    hours, _, minutes = text.removeprefix("guaranteed ").partition(" h ")
+    return 60 * int(hours) + int(minutes)
+
+
+async def test_times_are_the_services(lab: PageLab, page: Page) -> None:
+    """A browser's clock that is two hours slow adds no time, after a reload or in a second tab."""
+    before_min = await guaranteed_min(page)
+    second = await page.context.new_page()
+    for tab in (page, second):
+        await tab.clock.set_system_time(datetime.now().astimezone() - timedelta(hours=2))
+        await tab.goto(lab.url)
+    await lab.runner.decide(lambda _: enqueue(lab.world))
+    for tab in (page, second):
+        await tab.get_by_role("rowheader", name="1", exact=True).wait_for()
+        assert before_min - 2 <= await guaranteed_min(tab) <= before_min

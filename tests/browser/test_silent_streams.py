@@ -1,16 +1,18 @@
 """Where a proxy holds event streams back or refuses them, every page goes on, and none lies."""
 
+import json
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Browser, Page, Route, expect
 from tests.browser.people import press_stop, serious_problems, sign_in, start
 
 from miglab_bench.harness.student import Student, wait_for
 from miglab_bench.harness.temporary import TemporaryLab, temporary_lab
 
-from .conftest import Come
+from .conftest import ARGS, CHROMIUM, Come
 
 pytestmark = [pytest.mark.browser, pytest.mark.long]
 
@@ -163,3 +165,26 @@ def test_the_pool_page_goes_on(
     page.route("**/fragment**", cut)
     expect(page.locator(".line-silence")).to_contain_text("not answered since", timeout=SILENCE_MS)
     assert serious_problems(page) == []
+
+
+def test_without_cookies_the_sign_in_says_why_it_leads_nowhere(
+    chromium: Browser, lab: TemporaryLab, tmp_path: Path
+) -> None:
+    """Chromium's own switch: a sentence above the form, and on what follows the form."""
+    (tmp_path / "Default").mkdir()
+    blocked = {"profile": {"default_content_setting_values": {"cookies": 2}}}
+    (tmp_path / "Default/Preferences").write_text(json.dumps(blocked))
+    window = chromium.browser_type.launch_persistent_context(
+        tmp_path, executable_path=CHROMIUM, args=ARGS
+    )
+    page = window.new_page()
+    page.goto(f"{lab.settings.public_url}user/eve/lab")
+    notice = page.get_by_role("alert").filter(has_text="This browser keeps no cookies")
+    expect(notice).to_be_visible()
+    assert serious_problems(page) == []
+    page.get_by_label("Username").fill("eve")
+    page.get_by_label("Password").fill(lab.password)
+    page.get_by_role("button", name="Sign in").click()
+    page.wait_for_load_state("load")
+    expect(notice).to_be_visible()
+    window.close()

@@ -207,6 +207,13 @@ const PATIENCE_MS = 8000;
 const SILENT_MS = 15000; // a question without an answer
 const SIGNED_OUT = [401, 403];
 
+/** Whether this browser keeps cookies for this page's site: Chromium's `cookieEnabled` is true even where it does not. */
+export function keepsCookies() {
+  const probe = "miglab-cookies=kept";
+  document.cookie = `${probe}; Max-Age=5`;
+  return navigator.cookieEnabled && document.cookie.includes(probe);
+}
+
 /**
  * Ask `url` until the page goes, and say how that goes.
  *
@@ -239,7 +246,7 @@ export function follow({ url, events, eventName = "message", hear = () => {}, te
     if (!(code > 0 && code < 500)) return draw();
     answeredAt = new Date();
     unansweredTick = null;
-    status = SIGNED_OUT.includes(code) ? "signed-out" : "fine";
+    status = !SIGNED_OUT.includes(code) ? "fine" : keepsCookies() ? "signed-out" : "no-cookies";
     draw();
   };
   const question = async () => {
@@ -275,7 +282,7 @@ export function follow({ url, events, eventName = "message", hear = () => {}, te
     });
   };
 
-  if (navigator.cookieEnabled === false) {
+  if (!keepsCookies()) {
     tell({ status: "no-cookies", since: answeredAt });
     return { ask: () => {}, noteStatus: () => {}, stop: () => {} };
   }

@@ -77,7 +77,7 @@ def prepare(file: Path, port: int | None = None) -> Settings:
     lab_secrets.read_passwords(settings)
     settings.logs.mkdir(mode=0o700, exist_ok=True)
     settings.homes.mkdir(mode=0o700, exist_ok=True)
-    if settings.servers.spawner == "local" and not settings.servers.notebooks:
+    if settings.has_own_notebooks:
         make_notebooks(settings.notebooks)
     return settings
 

@@ -179,8 +179,15 @@ class Settings(StateFolder, PoolSettings):
         }
 
     @property
+    def has_own_notebooks(self) -> bool:
+        """Whether students get the notebooks of this repository, as far as the hub can know."""
+        own_image = type(self.servers).model_fields["image"].default
+        is_own = {"local": True, "docker": self.servers.image == own_image}
+        return not self.servers.notebooks and is_own.get(self.servers.spawner, False)
+
+    @property
     def notebooks(self) -> Path:
-        """The notebooks that local students get copies of."""
+        """The notebooks that local students get copies of, and the first of which all can read."""
         folder = self.servers.notebooks
         return self.folder / folder if folder else self.state / "notebooks"
 

@@ -225,7 +225,8 @@ class ServerSettings(Section):
     notebooks: str = Field(
         "",
         description="Folder of notebooks that are copied to students with local servers; "
-        "containers have the image's. If it is empty, the lab's own notebooks are used.",
+        "containers have the image's. If it is empty, the lab's own notebooks are used. Students "
+        "who wait can read the first one: with an image of your own, name the folder for that.",
     )
     git_links: TomlTuple[str] = Field(
         (),

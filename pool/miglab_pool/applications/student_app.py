@@ -14,7 +14,15 @@ from typing import Annotated, Protocol, TypeVar
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request
 
-from miglab_api.leases import ExtendRequest, LeaseView, ReleaseRequest, ServerStatus, Signals
+from miglab_api.leases import (
+    ExtendRequest,
+    LeaseEnd,
+    LeaseEnds,
+    LeaseView,
+    ReleaseRequest,
+    ServerStatus,
+    Signals,
+)
 from miglab_api.roster import NoticeRead, ProgressReport
 from miglab_api.scopes import LEASE_SCOPE
 from miglab_api.staff import StaffMessage
@@ -80,6 +88,9 @@ class StudentLeases(Protocol):
 
     def lease_of_server(self, user: str, server: str) -> LeaseView | None:
         """Return the live lease of a server; None if it has none."""
+
+    def ends_since(self, user: str, since: float) -> tuple[LeaseEnd, ...]:
+        """Return the latest leases of a user that have ended since then."""
 
     def keepalive(self, number: int, actor: str) -> LeaseView:
         """Record that the student is still there."""
@@ -299,6 +310,7 @@ async def own_lease(me: Me, runner: Runner) -> LeaseView:
 
 
 OwnLease = Annotated[LeaseView, Depends(own_lease)]
+Since = Annotated[float, Query(ge=0, allow_inf_nan=False)]
 EarlierTicket = Annotated[int | None, Query(alias="known", ge=0, le=2**53)]
 
 
@@ -316,6 +328,12 @@ async def signals(lease: OwnLease, signals: Signals, request: Request) -> LeaseV
     """
     _take_signals(request, lease, signals)
     return lease
+
+
+@api.get("/leases/ended")
+async def ended(me: Me, runner: Runner, since: Since) -> LeaseEnds:
+    """Return which leases of the server's student have ended since then, on any server."""
+    return LeaseEnds(ends=await runner.decide(lambda pool: pool.leases.ends_since(me.user, since)))
 
 
 @api.get("/server")

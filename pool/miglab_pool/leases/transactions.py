@@ -18,7 +18,14 @@ from sqlalchemy.dialects.sqlite import insert
 
 from miglab_api.gpus import SliceState
 from miglab_api.holders import BadHolder, check_holder
-from miglab_api.leases import Fence, LeaseState, LeaseView, WarningKind
+from miglab_api.leases import (
+    ENDED_STATES,
+    Fence,
+    LeaseEnd,
+    LeaseState,
+    LeaseView,
+    WarningKind,
+)
 from miglab_api.tickets import TicketState
 from miglab_api.wording import duration
 from miglab_pool.leases import views as pool_views
@@ -34,6 +41,7 @@ from miglab_pool.schedule import DAY_S
 from miglab_pool.state.slices import end_unused_grant, scrub
 from miglab_pool.state.store import Store, Subject, locked
 
+MOST_ENDS = 20  # what a student reads who comes back
 UNWARNED_USE = frozenset({LeaseState.ATTACHED, LeaseState.RUNNING})
 _NEW = insert(tables.activity)
 _ADD = _NEW.on_conflict_do_update(
@@ -62,6 +70,15 @@ class Leases(Subject):
         view = self.store.current
         rows = [row for row in view.leases.values() if (row.user, row.server) == (user, server)]
         return pool_views.full_lease_view(view, rows[-1]) if rows else None
+
+    @locked
+    def ends_since(self, user: str, since: float) -> tuple[LeaseEnd, ...]:
+        """Return the latest leases of a user that have ended since then, the oldest first."""
+        columns = tables.TABLES[LeaseRow.kind].c
+        is_over = columns.state.in_(ENDED_STATES) & (columns.ended_at > since)
+        rows = self.store.ledger.rows(LeaseRow, (columns.user == user) & is_over)
+        in_order = sorted(rows, key=lambda row: row.ended_at or 0.0)
+        return tuple(map(pool_views.lease_end, in_order[-MOST_ENDS:]))
 
     def live(self, user: str | None = None) -> list[LeaseView]:
         """Return the live leases of a user, or of all users."""

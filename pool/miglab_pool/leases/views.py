@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from miglab_api.gpus import GpuView, PoolSnapshot, ReservedSlot, SliceState, SliceView
-from miglab_api.leases import LeaseState, LeaseView, LeaseWarning, WarningKind
+from miglab_api.leases import LeaseEnd, LeaseState, LeaseView, LeaseWarning, WarningKind
 from miglab_api.staff import is_holder
-from miglab_api.tickets import TicketState, TicketView
+from miglab_api.tickets import Purpose, TicketState, TicketView
 from miglab_pool.ledger.rows import LeaseRow, SliceRow, TicketRow
 from miglab_pool.queue import offers
 from miglab_pool.queue import order as queue
@@ -136,13 +136,29 @@ def lease_view(
         uuids=tuple(s.uuid for s in rows if s.uuid is not None),
         slices=tuple(slice_view(view, s) for s in rows) if row.is_live else (),
         release_requested_at=row.releasing_at,
-        is_given_back=row.releasing_at is not None and is_holder(row.warn_by, row.user, row.server),
+        is_given_back=_is_given_back(row),
         goes_on=row.warn_kind == WarningKind.NEEDED and row.warn_by == "reclaimer",
         extensions_left=row.extensions_left(view.settings) if most_s else 0,
         extension_s=most_s,
         warning=_warning(view, row),
         others_wait=others_wait,
     )
+
+
+def lease_end(row: LeaseRow) -> LeaseEnd:
+    """Return the wire model of a lease that is over."""
+    return LeaseEnd(
+        shape=row.shape,
+        server=row.server,
+        ended_at=row.ended_at or row.granted_at,
+        reason=row.reason,
+        is_given_back=_is_given_back(row),
+        purpose=Purpose(row.purpose),
+    )
+
+
+def _is_given_back(row: LeaseRow) -> bool:
+    return row.releasing_at is not None and is_holder(row.warn_by, row.user, row.server)
 
 
 def _warning(view: PoolView, row: LeaseRow) -> LeaseWarning | None:

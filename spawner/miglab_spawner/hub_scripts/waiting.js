@@ -17,6 +17,7 @@ const find = (id) => document.getElementById(`miglab-${id}`);
 const start = window.miglabStart;
 let wait = null; // the last wait that the hub told of; null while it does not wait
 let hasWaited = false;
+let ahead; // the files that are fetched ahead, a promise; once for all
 let position = null;
 
 function setText(element, text) {
@@ -49,6 +50,21 @@ const goOn = ({ shape }) => choose(shape);
 async function press({ currentTarget: { dataset } }) {
   find("error").textContent = "";
   await choose(dataset.shape).catch((error) => (find("error").textContent = error.message));
+}
+
+// JupyterLab's files, one after the other while nothing else is asked; what is left once it is the student's turn,
+// their own server sends.
+async function fetchAhead() {
+  const { folder, names } = JSON.parse(find("ahead").textContent);
+  if (!document.createElement("link").relList.supports("prefetch")) return;
+  for (const name of names) {
+    if (wait === null) return;
+    const link = Object.assign(document.createElement("link"), { rel: "prefetch", as: "script", href: folder + name });
+    const end = new Promise((resolve) => (link.onload = link.onerror = resolve));
+    document.head.append(link);
+    await end;
+  }
+  document.body.classList.add("miglab-is-fetched");
 }
 
 // -- what is shown --------------------------------------------------------------------------------------
@@ -141,6 +157,7 @@ const line = showLine({
   onDraw: showStanding,
   hear: async (answer) => {
     wait = answer;
+    if (wait) ahead ??= fetchAhead();
     showWays();
     return wait?.line ?? question(lineUrl);
   },

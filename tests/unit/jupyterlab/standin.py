@@ -12,6 +12,8 @@ from tests.unit.pool.applications import fakes
 from miglab_api.base import Refusal
 from miglab_api.leases import (
     ExtendRequest,
+    LeaseEnd,
+    LeaseEnds,
     LeaseState,
     LeaseView,
     LeaseWarning,
@@ -89,6 +91,7 @@ class StandIn:
         self.reported_tickets: list[int | None] = []  # the ticket that each report named
         self.sharing: dict[str, bool] = {}  # courses that ask for progress; was the notice read?
         self.reports: list[ProgressReport] = []
+        self.ends: tuple[LeaseEnd, ...] = ()
         self.moved: list[tuple[str, str, str]] = []  # user, server, shape; empty: what is offered
         self.chosen: list[tuple[str, str, dict[str, object]]] = []  # user, server, body
         self.requests: list[tuple[str, str]] = []  # path and bearer token of every request
@@ -136,6 +139,10 @@ class StandIn:
             self.reported_signals.append(report)
             self.reported_tickets.append(ticket_id)
             return self._status()
+
+        @app.get("/api/leases/ended")
+        async def ended(since: float) -> LeaseEnds:
+            return LeaseEnds(ends=tuple(end for end in self.ends if end.ended_at > since))
 
         @app.post("/api/progress")
         async def progress(report: ProgressReport) -> dict[str, bool]:

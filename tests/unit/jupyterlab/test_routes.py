@@ -15,10 +15,11 @@ from tornado.testing import bind_unused_port
 from tornado.websocket import WebSocketClientConnection, websocket_connect
 
 from miglab_api.base import Refusal
-from miglab_api.tickets import TicketState
-from miglab_jupyterlab.app import ACTIONS
+from miglab_api.leases import LeaseEnd
+from miglab_api.tickets import Purpose, TicketState
+from miglab_jupyterlab.app import ACTIONS, LAST_LOOK
 
-from .standin import StandIn, lease_view, ticket_view, warning
+from .standin import NOW, StandIn, lease_view, ticket_view, warning
 from .standin import message as message_of
 
 TOKEN = "only-for-this-test"
@@ -463,3 +464,31 @@ async def test_a_refused_choice_is_passed_on_in_the_same_words(start: Start, poo
 async def test_who_holds_a_slice_chooses_none(server: JupyterServer):
     """Release it first."""
     assert (await server.lease())["can_choose"] is False
+
+
+async def test_who_comes_back_is_told_once(start: Start, pool: StandIn, tmp_path: Path):
+    """What ended since the last look, with what was measured; put away in every tab."""
+    file = tmp_path / "jupyter_data_dir" / LAST_LOOK
+    file.parent.mkdir()
+    file.write_text(json.dumps({"looked_at": NOW - 3600}))
+    evidence = {"points": [1], "prediction": 2, "explanation": ""}
+    (tmp_path / "notebooks/evidence").mkdir(parents=True)
+    (tmp_path / "notebooks/evidence/occupancy.json").write_text(json.dumps(evidence))
+    end = LeaseEnd(
+        shape="3g.20gb", server="", ended_at=NOW - 1800, reason="Nothing ran for 20 min.",
+        is_given_back=False, purpose=Purpose.SERVER,
+    )  # fmt: skip
+    pool.ends = (end, end.model_copy(update={"ended_at": NOW - 7200}))
+    server = start(MIGLAB_COURSE="ml")
+    await server.keeper.round()
+    assert (await server.lease())["away"] is None  # nobody looks
+    server.keeper.take_report(object(), {"active_age_s": 1.0})
+    await server.keeper.round()
+    away = (await server.lease())["away"]
+    assert away["since"] == NOW - 3600 and away["is_new_server"]
+    lease, measured = away["events"]
+    assert (lease["shape"], lease["reason"]) == ("3g.20gb", end.reason)
+    assert measured["experiment"] == "occupancy"
+    assert (await server.post("away-read")).json()["away"] is None
+    await server.keeper.round()
+    assert (await server.lease())["away"] is None

@@ -10,6 +10,7 @@
 | ``POST miglab/api/move`` | asks the hub to restart the server with what is offered |
 | ``POST miglab/api/to-cpu`` | asks the hub to restart it without its slice |
 | ``POST miglab/api/read`` | puts a message away |
+| ``POST miglab/api/away-read`` | puts away what happened while the student was away |
 | ``POST miglab/api/notice-read`` | the student knows what the course's staff are told |
 | ``GET miglab/api/course`` | the notebooks, and how far one is (`miglab_jupyterlab.course`) |
 | ``GET miglab/api/watch`` | a websocket: the same after each round; takes what a tab reports |
@@ -35,14 +36,16 @@ from jupyter_server.extension.application import ExtensionApp
 from tornado import web, websocket
 from traitlets import Float, Unicode, default
 
+from miglab_jupyterlab.absence import Absence
 from miglab_jupyterlab.asking import ApiClient, HubClient, PoolRefused, PoolSilent
-from miglab_jupyterlab.course import course, progress
+from miglab_jupyterlab.course import course, measured_ages, progress
 from miglab_jupyterlab.downloads import reduce_downloads
 from miglab_jupyterlab.keeper import Keeper, OwnCourse
 from miglab_jupyterlab.state import BORROW, CPU
 
 PICTURE = ("title", "picture")  # of the shape, in words and as SVG: MIGLAB_SHAPE_TITLE …
 AUTH_RESOURCE = "miglab"
+LAST_LOOK = "miglab-last-look.json"  # in Jupyter's data folder, which is in the student's home
 REPORT_BYTES = 1000  # a tab's report is two numbers
 SILENT = "The pool of GPU slices does not answer. Try again in a moment; your work is not touched."
 StatusJson = dict[str, Any]
@@ -105,9 +108,13 @@ class LeaseExtension(ExtensionApp):
         root, folder = Path(self.serverapp.root_dir), self.notebooks.strip("/")
         self.course = partial(course, title, root, folder)
         name = os.environ.get("MIGLAB_COURSE", "")
-        own_course = OwnCourse(name, partial(progress, root, folder)) if name else None
+        files = (partial(progress, root, folder), partial(measured_ages, root, folder))
+        own_course = OwnCourse(name, *files) if name else None
+        absence = Absence(Path(self.serverapp.data_dir) / LAST_LOOK)
         pace = (self.interval_s, self.warned_s, self.longest_s)
-        self.keeper = Keeper(pool, self._hub(), shape, settings, pace, self.log, own_course)
+        self.keeper = Keeper(
+            pool, self._hub(), shape, settings, absence, pace, self.log, own_course
+        )
         if pool is not None and title:
             settings.setdefault("page_config_data", {})["miglabCourse"] = title
         if has_slice:
@@ -274,5 +281,6 @@ ACTIONS: dict[str, Action] = {
     "forget": lambda keeper, _: keeper.forget(),
     "move": lambda keeper, body: keeper.move(leave_unsaved=body["leave_unsaved"]),
     "to-cpu": lambda keeper, body: keeper.move(CPU, leave_unsaved=body["leave_unsaved"]),
+    "away-read": lambda keeper, _: keeper.put_absence_away(),
     "read": lambda keeper, body: keeper.read(body["message"]),
 }

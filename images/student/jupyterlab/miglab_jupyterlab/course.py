@@ -9,6 +9,7 @@ may have notebooks and no labkit.
 
 import json
 import re
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
@@ -69,6 +70,15 @@ def progress(root: Path, folder: str) -> list[dict[str, Any]]:
         for file in claims
         if KEY.fullmatch(file.stem)
     ]
+
+
+def measured_ages(root: Path, folder: str) -> dict[str, float]:
+    """Return how long ago each experiment was measured by hand, or last claimed, in seconds."""
+    evidence = root / folder / EVIDENCE
+    now = time.time()
+    return {
+        key: now - (evidence / f"{key}.json").stat().st_mtime for key in _read_evidence(evidence)
+    }
 
 
 def _handed_in_minutes(file: Path) -> dict[str, int]:

@@ -13,10 +13,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from miglab_jupyterlab.absence import AWAY_S, Absence
 from miglab_jupyterlab.asking import Answer, ApiClient, HubClient, PoolRefused, PoolSilent
 from miglab_jupyterlab.signals import (
     Ages,
     OpenTabs,
+    ServerReading,
     ask_starting_kernels,
     process_cpu_s,
     read_server,
@@ -49,10 +51,12 @@ class OwnCourse:
     Attributes:
         name: its group's name.
         progress: what its staff may be told (`miglab_jupyterlab.course.progress`).
+        measured_ages: what was measured when (`miglab_jupyterlab.course.measured_ages`).
     """
 
     name: str
     progress: Callable[[], list[dict[str, Any]]]
+    measured_ages: Callable[[], Mapping[str, float]]
 
 
 class Keeper:
@@ -63,6 +67,7 @@ class Keeper:
         hub: the hub, which restarts this server; None: there is none.
         shape: what was leased, by the spawner's word; ``cpu`` for no slice.
         settings: the web application's settings, where the managers are.
+        absence: what the student is told who comes back.
         pace: how often to ask, seconds: usually, while warned, and at the longest.
         course: what its staff may be told, if they are told anything at all.
         log: where it is said, once each time, that the pool is silent or answers again.
@@ -74,13 +79,14 @@ class Keeper:
         hub: HubClient | None,
         shape: str,
         settings: Mapping[str, Any],
+        absence: Absence,
         pace: tuple[float, float, float],
         log: logging.Logger,
         course: OwnCourse | None = None,
     ) -> None:
         self.tabs = OpenTabs()
         self._pool, self._hub, self._pace = pool, hub, pace
-        self._log, self._settings = log, settings
+        self._log, self._settings, self._absence = log, settings, absence
         self._known = KnownStatus(shape=shape)
         self._read: set[int] = set()
         self._forgotten: set[int] = set()
@@ -102,7 +108,8 @@ class Keeper:
         ``saving`` while every tab is to save its documents; then the hub's
         page that leads to the new server, which has the shape ``moving_to``.  ``history``: how the
         slice was used.  ``sharing``: whether the student has read the notice of what the course's
-        staff are told; None where they are told nothing.
+        staff are told; None where they are told nothing.  ``away``: what has ended while they were
+        away (`miglab_jupyterlab.absence.Absence.report`).
         """
         moving = {"moving": self._moving, "moving_to": self._moving_to}
         now = time.monotonic()
@@ -110,13 +117,22 @@ class Keeper:
         sharing = self._known.sharing.get(self._course.name) if self._course else None
         holds_nothing = self._known.shape in NOTHING_HELD and self._known.lease is None
         can_choose = self._hub is not None and self._pool is not None and holds_nothing
-        details = {"history": history, "sharing": sharing, "can_choose": can_choose}
+        details = {
+            "history": history,
+            "sharing": sharing,
+            "can_choose": can_choose,
+            "away": self._absence.report,
+        }
         return {**front_end_status(self._known, now, self._read), **moving, **details}
 
     def take_report(self, tab: object, report: Mapping[str, Any]) -> None:
         """Take the report of an open tab."""
-        self.tabs.take_report(tab, report, time.monotonic())
+        now = time.monotonic()
+        before_s = self.tabs.summary(now).active_age_s
+        self.tabs.take_report(tab, report, now)
         self._tab_changed.set()
+        if before_s is None or before_s >= AWAY_S:
+            self._look_again.set()  # somebody comes back
 
     def listen(self, listener: Listener) -> None:
         """Call ``listener`` with `status` now and after each round."""
@@ -182,6 +198,11 @@ class Keeper:
     def read(self, message: int) -> dict[str, Any]:
         """Mark a message as read, so that no tab shows it any more."""
         self._read.add(message)
+        return self._notify_tabs()
+
+    def put_absence_away(self) -> dict[str, Any]:
+        """The student has read what happened while they were away."""
+        self._absence.put_away()
         return self._notify_tabs()
 
     async def choices(self) -> dict[str, Any]:
@@ -291,6 +312,29 @@ class Keeper:
                 runs = any(state == "busy" for state, _ in reading.kernels.values())
                 self._history.add(time.monotonic(), status.lease, runs=runs)
             await self._share(pool, body.get("browser_age_s"))
+            await self._note_absence(pool, reading)
+
+    async def _note_absence(self, pool: ApiClient, reading: ServerReading) -> None:
+        """Note what kernels do and when the student looks; report to whoever comes back."""
+        pool_now = self._known.pool_now(time.monotonic())
+        states = {kernel: state for kernel, (state, _) in reading.kernels.items()}
+        sessions = await self._settings["session_manager"].list_sessions()
+        paths = {str(session["kernel"]["id"]): str(session["path"]) for session in sessions}
+        self._absence.note_kernels(states, paths, pool_now)
+        active_age_s = self.tabs.summary(time.monotonic()).active_age_s
+        if active_age_s is None:
+            return
+        since = self._absence.since(pool_now - active_age_s)
+        if since is not None:
+            try:
+                answer = await pool.get(f"/api/leases/ended?since={since}")
+            except PoolSilent:
+                return  # the next round asks again
+            ages = await asyncio.to_thread(self._course.measured_ages) if self._course else {}
+            moments = {key: pool_now - age_s for key, age_s in ages.items()}
+            measured = [{"experiment": key, "at": at} for key, at in moments.items() if at > since]
+            self._absence.tell(since, answer.body["ends"], measured)
+        self._absence.looked(pool_now - active_age_s)
 
     async def _share(self, pool: ApiClient, sign_age_s: float | None) -> None:
         """Share the student's progress with staff, at most once a minute; ignore failures."""

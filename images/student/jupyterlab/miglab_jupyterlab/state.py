@@ -126,11 +126,15 @@ class KnownStatus:
         """Return a copy that says why there is no news; everything else stays, and ages."""
         return replace(self, problem=problem, tried=self.tried + 1)
 
+    def pool_now(self, now: float) -> float:
+        """The pool's clock at this moment of ours; call it once the pool has answered."""
+        return self.pool_at + now - (self.heard_at or 0.0)
+
     def until_s(self, at: float | None, now: float) -> float | None:
         """Seconds from now until a time of the pool's clock; None for no time."""
         if at is None or self.heard_at is None:
             return None
-        return at - self.pool_at - (now - self.heard_at)
+        return at - self.pool_now(now)
 
 
 def front_end_status(status: KnownStatus, now: float, read: Collection[int] = ()) -> dict[str, Any]:

@@ -10,6 +10,7 @@ address and the right that it needs.
 """
 
 import math
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -281,6 +282,7 @@ def _frame(request: Request, principal: Principal | None, place_key: str) -> dic
         "notices": request.app.state.notices,
         "warnings": _warnings(request, principal),
         "xsrf": principal.xsrf if principal else "",
+        "service_now": time.time(),
         "places": [place for place in places if principal and principal.has(place.right)],
         "here": place_key,
     }

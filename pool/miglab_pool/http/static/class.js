@@ -5,7 +5,7 @@
 import "./details.js";
 import { ask, byId, say, showRefusal } from "./frame.js";
 import { renew } from "./refresh.js";
-import { age } from "./times.js";
+import { age, age_s } from "./times.js";
 
 const AGAIN_MS = 10000;
 const SILENT_MS = 15000;
@@ -16,7 +16,8 @@ const form = byId("tell");
 let shownOnly = "";
 let sortedBy = "sort-student";
 let isDescending = false;
-let answeredAt = Date.now();
+let answeredAt = new Date(); // as this browser's clock says it, for the sentence
+let answeredTick = performance.now();
 
 const rows = () => [...document.querySelectorAll("#part-class tbody tr[data-user]")];
 const shownRows = () => rows().filter((row) => !row.hidden);
@@ -26,7 +27,7 @@ const boxOf = (row) => row.querySelector("[type=checkbox]");
 
 function sortKey(cell) {
   const time = cell.querySelector("time[data-since]");
-  if (time) return String(Math.round((Date.now() - Date.parse(time.dateTime)) / 1000));
+  if (time) return String(Math.round(age_s(time)));
   return cell.dataset.key ?? cell.textContent.trim();
 }
 
@@ -184,11 +185,12 @@ form?.addEventListener("submit", async (event) => {
 
 async function refresh() {
   await renew().then(() => {
-    answeredAt = Date.now();
+    answeredAt = new Date();
+    answeredTick = performance.now();
     show();
   }, () => {}); // said below, if it lasts
-  const isSilent = Date.now() - answeredAt > SILENT_MS;
-  if (isSilent) byId("link-since").textContent = new Date(answeredAt).toLocaleTimeString();
+  const isSilent = performance.now() - answeredTick > SILENT_MS;
+  if (isSilent) byId("link-since").textContent = answeredAt.toLocaleTimeString();
   byId("link").hidden = !isSilent;
 }
 

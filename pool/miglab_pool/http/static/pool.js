@@ -4,7 +4,7 @@ import { open } from "./details.js";
 import { find, fromAddress, lead } from "./find.js";
 import { ask, byId, part, prefix, say } from "./frame.js";
 import { drawLine, follow, labels } from "./line.js";
-import { age } from "./times.js";
+import { age, setServiceTime } from "./times.js";
 
 const REST_MS = 1000; // a class that starts at once changes much
 const AGE_MS = 15000;
@@ -87,6 +87,7 @@ const follower = follow({
   },
   hear: (answer) => {
     line.hear(answer);
+    setServiceTime(answer.now);
     return refresh();
   },
 });

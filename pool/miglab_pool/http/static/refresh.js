@@ -1,6 +1,7 @@
 // Fetches the page anew, and replaces those of its parts that are others now.
 
 import { byId } from "./frame.js";
+import { setPageTime } from "./times.js";
 
 const PATIENCE_MS = 10000;
 const had = new Map([...document.querySelectorAll(".part")].map((part) => [part.id, part.outerHTML]));
@@ -11,6 +12,7 @@ export async function renew() {
   if (answer.redirected || answer.status === 403) return location.reload();
   if (!answer.ok) throw new Error(answer.statusText);
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+  setPageTime(fresh);
   for (const part of fresh.querySelectorAll(".part")) {
     const html = part.outerHTML;
     if (html !== had.get(part.id) && !isMarked(byId(part.id))) {

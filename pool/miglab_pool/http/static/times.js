@@ -1,4 +1,22 @@
-// Durations that age on the page, in the words that the server uses (pages/words.py).
+// Durations that age on the page, in the words that the server uses (pages/frame.py).
+//
+// By the service's clock: the page says what it was when it was made, and it goes on by the browser's
+// monotonic clock, so that a clock that is set changes nothing.
+
+import { serviceClock } from "./line.js";
+
+const time = serviceClock();
+
+/** The service's moment, in seconds since the epoch. */
+export const serviceNow = time.now;
+
+/** Take in the service's moment, as an answer says it. */
+export const setServiceTime = time.set;
+
+/** Take in the moment at which a page was made. */
+export const setPageTime = (page) => time.set(Number(page.querySelector('meta[name="miglab-now"]').content));
+
+setPageTime(document);
 
 export function short(seconds) {
   const minutes = Math.max(0, Math.round(seconds / 60));
@@ -15,21 +33,23 @@ function guaranteed(until) {
 }
 
 export function age(root) {
-  const now = Date.now();
-  for (const time of root.querySelectorAll("time[data-left]")) {
-    const left_s = (Date.parse(time.dateTime) - now) / 1000;
-    const long = time.dataset.left !== "short";
-    const before = time.dataset.before ?? "";
-    say(time, left_s > 0 ? before + short(left_s) + (long ? " left" : "") : time.dataset.over || "time is up");
+  for (const element of root.querySelectorAll("time[data-left]")) {
+    const left_s = -age_s(element);
+    const long = element.dataset.left !== "short";
+    const before = element.dataset.before ?? "";
+    say(element, left_s > 0 ? before + short(left_s) + (long ? " left" : "") : element.dataset.over || "time is up");
   }
-  for (const time of root.querySelectorAll("time[data-guaranteed]")) {
-    const until = new Date(time.dateTime);
-    say(time, until > now ? guaranteed(until) : "open: yours as long as nobody needs it");
+  for (const element of root.querySelectorAll("time[data-guaranteed]")) {
+    const isGuaranteed = age_s(element) < 0;
+    say(element, isGuaranteed ? guaranteed(new Date(element.dateTime)) : "open: yours as long as nobody needs it");
   }
-  for (const time of root.querySelectorAll("time[data-since]")) {
-    say(time, short((now - Date.parse(time.dateTime)) / 1000));
+  for (const element of root.querySelectorAll("time[data-since]")) {
+    say(element, short(age_s(element)));
   }
 }
+
+/** How long ago the moment of a `<time>` is, seconds; negative while it is to come. */
+export const age_s = ({ dateTime }) => serviceNow() - Date.parse(dateTime) / 1000;
 
 function say(element, text) {
   if (element.textContent !== text) element.textContent = text;

@@ -26,6 +26,23 @@ async def test_the_own_lease(student: httpx.AsyncClient, world: World) -> None:
     assert (answer.status_code, answer.json()["reason"]) == (404, "unknown-lease")
 
 
+async def test_what_has_ended_meanwhile(student: httpx.AsyncClient, world: World) -> None:
+    """Why each of one's own leases ended since then, on any server; nobody else's, no older one."""
+    world.end(world.pool.leases.find(1))
+    begin = world.at
+    world.pass_time(60)
+    world.pool.leases.release(3, "reclaimer", "Nothing ran for 20 min.")
+    world.end(world.pool.leases.find(2))
+    world.end(world.pool.leases.find(3))
+    answer = await student.get(f"/api/leases/ended?since={begin}", headers=as_("alice-server"))
+    (end,) = answer.json()["ends"]
+    assert (end["server"], end["shape"], end["ended_at"]) == ("lab2", "1g.5gb", world.at)
+    assert end["reason"] == "Nothing ran for 20 min." and not end["is_given_back"]
+    for since in ("nan", "-1", "soon"):
+        answer = await student.get(f"/api/leases/ended?since={since}", headers=as_("alice-server"))
+        assert answer.status_code == 422
+
+
 @pytest.mark.parametrize(
     ("token", "status"),
     [
@@ -46,6 +63,7 @@ async def test_any_other_token(
     before = world.pool.version
     for method, path in (
         ("GET", "/api/lease"),
+        ("GET", "/api/leases/ended?since=0"),
         ("POST", "/api/lease/release"),
         ("POST", "/api/lease/signals"),
         ("POST", "/api/lease/keepalive"),

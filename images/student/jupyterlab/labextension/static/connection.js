@@ -2,7 +2,7 @@
 //
 // All times come as durations and go on by this browser's monotonic clock.
 
-import { serviceClock } from './line.js';
+import { keepsCookies, serviceClock } from './line.js';
 
 const REPORT_MS = 5000;
 const FIRST_PAUSE_MS = 1000;
@@ -22,13 +22,14 @@ export class Connection {
     this.unsaved = () => 0;
     this.signedOutText = '';
     this._server = ServerConnection;
-    this._settings = serverSettings;
+    this._settings = { ...serverSettings }; // these requests never wait for a sign-in: see waiting_requests.js
     this._pauseMs = FIRST_PAUSE_MS;
     this._clock = serviceClock();
     this._activeAt = performance.now();
     this._told = {};
     this.isMover = false; // whether it was this tab that asked for a restart
-    this._isOffline = this._isLooking = this._isSignedOut = false;
+    this._isOffline = this._isSignedOut = false;
+    this._looking = null; // the look that is under way
     document.addEventListener('visibilitychange', () => document.hidden || this.look());
     setInterval(() => document.hidden || this.look(), AGAIN_MS);
     window.addEventListener('offline', () => this.look());
@@ -61,23 +62,28 @@ export class Connection {
     };
   }
 
-  /** Something failed: was it the network?  Asks until anybody answers, be it the hub's proxy. */
-  async look() {
-    if (this._isLooking) {
-      return;
+  /**
+   * Something failed: was it the network, or is the student signed out?  Asks until anybody answers, be it
+   * the hub's proxy, and the student is signed in.
+   *
+   * @returns whether the student was signed out meanwhile.
+   */
+  look() {
+    this._looking ??= this._lookUntilAnswered().finally(() => (this._looking = null));
+    return this._looking;
+  }
+
+  async _lookUntilAnswered() {
+    let wasSignedOut = false;
+    while (!(await this._isAnswered())) {
+      this._isOffline = !this._isSignedOut;
+      wasSignedOut ||= this._isSignedOut;
+      this.onChange();
+      await new Promise(resolve => setTimeout(resolve, LOOK_MS));
     }
-    this._isLooking = true;
-    try {
-      while (!(await this._isAnswered())) {
-        this._isOffline = !this._isSignedOut;
-        this.onChange();
-        await new Promise(resolve => setTimeout(resolve, LOOK_MS));
-      }
-      this._isOffline = false;
-    } finally {
-      this._isLooking = false;
-    }
+    this._isOffline = false;
     this.onChange();
+    return wasSignedOut;
   }
 
   async _isAnswered() {
@@ -108,8 +114,9 @@ export class Connection {
       connected: this._brokenAt === undefined && !this._isOffline,
       offline: this._isOffline,
       signedOut: this._isSignedOut,
+      noCookies: this._isSignedOut && !keepsCookies(),
       standing,
-      service_now: this._clock.now(),
+      service_now: this.serviceNow(),
       old_s: passed,
       lease: lease && {
         ...lease,
@@ -120,6 +127,11 @@ export class Connection {
       ticket: ticket && { ...ticket, left_s: later(ticket.left_s, passed) }
     };
     return { ...now, fate: fateOf(now) };
+  }
+
+  /** The service's moment; null before its first answer. */
+  serviceNow() {
+    return this._clock.now();
   }
 
   /** Do something for all tabs; rejects with the pool's words if it says no. */

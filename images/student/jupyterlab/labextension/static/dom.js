@@ -31,9 +31,9 @@ export function drain() {
   };
 }
 
-/** What every card begins with, by its kind: `offer`, `warning` or `message`. */
+/** What every card begins with, by its kind: `offer`, `warning`, `message` or `away`. */
 export const icon = kind =>
-  make('span', { class: 'miglab-icon', 'aria-hidden': 'true' }, { offer: '✓', warning: '!', message: '✉' }[kind]);
+  make('span', { class: 'miglab-icon', 'aria-hidden': 'true' }, { offer: '✓', warning: '!', message: '✉', away: '↩' }[kind]);
 
 /**
  * A button that runs `action`, is disabled meanwhile, and hands what went wrong to `onError`.

@@ -1,6 +1,7 @@
 // The plugin: makes the parts and joins them.  Each part is a room of its own, beside this file.
 
 import { announcer } from './announcer.js';
+import { awayCard } from './away.js';
 import { cardStack } from './cards.js';
 import { chooser } from './choose.js';
 import { Connection } from './connection.js';
@@ -15,6 +16,7 @@ import { outputsPlugin } from './outputs.js';
 import { panel } from './panel.js';
 import { courseTitle, openStart, startPage } from './start.js';
 import { statusItem } from './status.js';
+import { letRequestsWait } from './waiting_requests.js';
 import { warningCard } from './warning.js';
 import { createWording } from './words.js';
 
@@ -44,6 +46,7 @@ function leasePlugin(lab, style, lost, moved) {
       const trans = translator.load('miglab');
       addStyle(style);
       const connection = new Connection(lab.services.ServerConnection, app.serviceManager);
+      letRequestsWait(app.serviceManager.serverSettings, connection);
       lost.look = () => connection.look();
       lost.isBack = () => connection.now()?.connected;
       lost.isTold = () => ['ending', 'gone'].includes(connection.now()?.fate);
@@ -59,7 +62,8 @@ function leasePlugin(lab, style, lost, moved) {
         cards: cardStack(site, [
           warningCard(site, actions, KEYS),
           offerCard(site, actions, KEYS),
-          messageCards(site, actions)
+          messageCards(site, actions),
+          awayCard(site, actions)
         ])
       };
       place(site, parts, { statusBar, restorer });
@@ -146,6 +150,7 @@ function makeActions({ app, lab, trans, connection, documents }) {
     requeue: () => connection.act('requeue'),
     noticeRead: () => connection.act('notice-read'),
     forget: () => connection.act('forget'),
+    awayRead: () => connection.act('away-read'),
     read: message => connection.act('read', { message }),
     toHome: () => {
       const { hubHost = '', hubPrefix } = app.paths.urls;
@@ -245,8 +250,8 @@ function run(site, parts, lost, moved) {
   void app.restored.then(() => connection.open());
 }
 
-const hasNews = ({ state, ticket, borrow, messages, can_choose }) =>
-  state !== 'none' || Boolean(ticket || borrow || messages.length || can_choose);
+const hasNews = ({ state, ticket, borrow, messages, away, can_choose }) =>
+  state !== 'none' || Boolean(ticket || borrow || messages.length || away || can_choose);
 
 /**
  * Go where the server moves to, from the very page that is open; not from one opened meanwhile.

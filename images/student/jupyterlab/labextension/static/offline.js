@@ -1,9 +1,11 @@
 // The line over the page while nothing can be saved: the network fails (a laptop that sleeps, or has
 // no Wi-Fi), or the student is signed out.  It goes by itself.
 //
-// Who is signed out signs in beside this page, which keeps what is typed, and goes on then.
+// Who is signed out signs in beside this page, which keeps what is typed, and goes on then.  Where the
+// browser keeps no cookies that would lead in a circle, so it says what to do instead.
 
 import { make, setText } from './dom.js';
+import { connectionInWords } from './line.js';
 
 export function offlineLine({ app, trans, say }) {
   const text = make('span');
@@ -15,13 +17,19 @@ export function offlineLine({ app, trans, say }) {
     const address = window.location.pathname + window.location.search;
     return `${hubHost}${hubPrefix}login${hubHost ? '' : `?next=${encodeURIComponent(address)}`}`;
   };
+  const sentenceOf = ({ offline, signedOut, noCookies, fate }) => {
+    if (noCookies) {
+      return connectionInWords({ status: 'no-cookies' }, trans).text;
+    }
+    return signedOut ? say.signedOut : offline && fate !== 'gone' ? say.offline : '';
+  };
   return {
-    render: ({ offline, signedOut, fate }) => {
-      const sentence = signedOut ? say.signedOut : offline && fate !== 'gone' ? say.offline : '';
+    render: view => {
+      const sentence = sentenceOf(view);
       setText(text, sentence);
       node.hidden = !sentence;
-      signIn.hidden = !signedOut;
-      if (signedOut) {
+      signIn.hidden = !view.signedOut || view.noCookies;
+      if (view.signedOut) {
         signIn.href = loginAddress();
       }
     }
