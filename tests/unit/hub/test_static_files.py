@@ -78,12 +78,12 @@ async def test_a_part_is_a_part_of_the_file(client: httpx.AsyncClient) -> None:
 
 async def test_a_head_tells_what_a_get_would(client: httpx.AsyncClient) -> None:
     """The same length and encoding; nothing follows, and a browser that has the file hears so."""
-    got, head = [await client.request(way, "page.js", headers=BROWSER) for way in ("GET", "HEAD")]
+    full, head = [await client.request(way, "page.js", headers=BROWSER) for way in ("GET", "HEAD")]
     for name in ("content-length", "content-encoding", "content-type"):
-        assert head.headers[name] == got.headers[name]
+        assert head.headers[name] == full.headers[name]
     assert head.content == b""
-    known = {**BROWSER, "If-Modified-Since": got.headers["last-modified"]}
-    assert (await client.get("page.js", headers=known)).status_code == 304
+    cached_headers = {**BROWSER, "If-Modified-Since": full.headers["last-modified"]}
+    assert (await client.get("page.js", headers=cached_headers)).status_code == 304
 
 
 async def test_each_file_is_compressed_once(
@@ -136,8 +136,8 @@ def test_every_icon_of_jupyterhub_is_drawn() -> None:
         for name in words.split()
     }
     assert {"fa-eye", "fa-caret-down"} <= names
-    ours = ICONS.read_text(encoding="utf-8")
-    assert [name for name in sorted(names - {"fa-fw"}) if f".{name} " not in ours] == []
+    icons_css = ICONS.read_text(encoding="utf-8")
+    assert [name for name in sorted(names - {"fa-fw"}) if f".{name} " not in icons_css] == []
 
 
 def test_it_is_still_jupyterhubs_handler() -> None:

@@ -137,17 +137,17 @@ def packed_again(folder, names):
 @pytest.mark.parametrize("names", [str, "hand-in/{}".format], ids=["as made", "in a folder"])
 def test_a_zip_that_was_packed_again_is_the_same(names, tmp_path):
     """With a folder around all and a packer's own files in it."""
-    found = packed_again(tmp_path, names)
-    assert (found.student, list(found.evidence), list(found.notebooks)) == (
+    submission = packed_again(tmp_path, names)
+    assert (submission.student, list(submission.evidence), list(submission.notebooks)) == (
         "ann", ["MX-2"], ["geometry"],
     )  # fmt: skip
-    assert found.problems == {}
+    assert submission.problems == {}
 
 
 def test_a_zip_with_nothing_of_a_hand_in_has_a_row(tmp_path):
     """Nobody disappears from the table."""
-    found = packed_again(tmp_path, "other/{}.bak".format)
-    (row,) = grading.rows_of(found, {}, {})
+    submission = packed_again(tmp_path, "other/{}.bak".format)
+    (row,) = grading.rows_of(submission, {}, {})
     assert (row.file, row.item, row.readable) == ("ann.zip", "zip", "no")
 
 

@@ -32,8 +32,8 @@ def test_what_is_not_there_yet_is_waited_for(world: World) -> None:
     assert ticket.taken_lease is None and ticket.message == "Your slices are being made."
     world.work()
     assert world.pool.tickets.find(ticket.id).state is TicketState.OFFERED
-    taken = world.ask_for_lease("ada").taken_lease
-    assert taken is not None and taken.ticket == ticket.id
+    lease_taken = world.ask_for_lease("ada").taken_lease
+    assert lease_taken is not None and lease_taken.ticket == ticket.id
 
 
 def test_nobody_is_passed(warm: World) -> None:
@@ -54,8 +54,10 @@ def test_a_server_that_is_attached_gets_no_second_lease(warm: World) -> None:
     assert lease.id in warm.pool.store.suspects
     assert leases_of_server(warm, "ada") == [lease.id]
     warm.end(lease)
-    taken = warm.ask_for_lease("ada").taken_lease
-    assert taken is not None and leases_of_server(warm, "ada") == [taken.id] != [lease.id]
+    lease_taken = warm.ask_for_lease("ada").taken_lease
+    assert lease_taken is not None and leases_of_server(warm, "ada") == [lease_taken.id] != [
+        lease.id
+    ]
 
 
 def leases_of_server(world: World, user: str) -> list[int]:
@@ -72,8 +74,8 @@ def test_a_pool_that_dies_in_the_step_has_done_all_of_it_or_nothing(
         warm.ask_for_lease("ada")
     warm.crash()
     assert len(leases_of_server(warm, "ada")) == point
-    taken = warm.ask_for_lease("ada").taken_lease
-    assert taken is not None and leases_of_server(warm, "ada") == [taken.id]
+    lease_taken = warm.ask_for_lease("ada").taken_lease
+    assert lease_taken is not None and leases_of_server(warm, "ada") == [lease_taken.id]
 
 
 def test_a_lease_that_nobody_attaches_goes_back(warm: World) -> None:
