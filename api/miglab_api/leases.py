@@ -120,13 +120,15 @@ class LeaseView(WireModel):
     server_started: str = ""
 
 
-class RequestedTicket(TicketView):
-    """A ticket as the request for a lease left it.
+class RequestedLease(WireModel):
+    """What a request for a lease led to.
 
     Attributes:
+        ticket: as the request left it.
         taken_lease: what was granted and taken in the same step; None: the ticket waits.
     """
 
+    ticket: TicketView
     taken_lease: LeaseView | None = None
 
 

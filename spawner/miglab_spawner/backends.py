@@ -27,7 +27,7 @@ from miglab_api.leases import (
     Fence,
     LeaseView,
     ReleaseRequest,
-    RequestedTicket,
+    RequestedLease,
     ServerStatus,
 )
 from miglab_api.line import Line
@@ -198,7 +198,7 @@ RETRY_PAUSES_S = (0.1, 0.3, 1.0)
 
 Answer = TypeVar("Answer")
 _TICKET = TypeAdapter(TicketView)
-_REQUESTED_TICKET = TypeAdapter(RequestedTicket)
+_REQUESTED_LEASE = TypeAdapter(RequestedLease)
 _LEASE = TypeAdapter(LeaseView)
 _LINE = TypeAdapter(Line)
 _LEASES = TypeAdapter(list[LeaseView])
@@ -239,9 +239,9 @@ class PoolClient:
         """Ask for a shape: a new ticket, or the one there is."""
         return await self._call(_TICKET, "POST", "/api/tickets", body=request)
 
-    async def request_lease(self, request: TicketRequest) -> RequestedTicket:
+    async def request_lease(self, request: TicketRequest) -> RequestedLease:
         """As `request`, and take in the same step what is granted at once."""
-        return await self._call(_REQUESTED_TICKET, "POST", "/api/leases", body=request)
+        return await self._call(_REQUESTED_LEASE, "POST", "/api/leases", body=request)
 
     async def attend(self, ticket: int, wait_s: float) -> TicketView:
         """Return a ticket when its state or position has changed, or after ``wait_s``."""

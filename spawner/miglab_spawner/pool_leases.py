@@ -243,13 +243,13 @@ class PoolSpawnerMixin(PoolTraits, MIGSpawnerMixin):
     async def _request_lease(self, request: TicketRequest) -> LeaseView | None:
         """As the mixin; the pool grants in the request's own step, and refuses a second lease."""
         try:
-            ticket = await self.backend.request_lease(request)
+            requested = await self.backend.request_lease(request)
         except RefusedByBackend as refused:
             if refused.reason != "still-attached":
                 raise
             await self.end_earlier_servers()
-            ticket = await self.backend.request_lease(request)
-        return ticket.taken_lease or await self._lease_for(ticket)
+            requested = await self.backend.request_lease(request)
+        return requested.taken_lease or await self._lease_for(requested.ticket)
 
     async def end_earlier_servers(self) -> None:
         """End earlier holders of this very server, without which the pool refuses the new one."""

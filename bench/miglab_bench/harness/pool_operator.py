@@ -10,7 +10,7 @@ from pydantic_core import to_json
 
 from miglab_api.gpus import PoolSnapshot
 from miglab_api.holders import process_holder
-from miglab_api.leases import AttachRequest, Fence, LeaseView, RequestedTicket
+from miglab_api.leases import AttachRequest, Fence, LeaseView, RequestedLease
 from miglab_api.reservations import ReservationRequest, ReservationView
 from miglab_api.tickets import TicketRequest, TicketView
 from miglab_bench.harness.student import CheckFailed
@@ -93,10 +93,10 @@ class PoolOperator:
     def grant(self, user: str) -> LeaseView:
         """Wait for a slice, and return its lease, which has no holder yet."""
         request = TicketRequest(user=user, server="", course=COURSE, shape=SHAPE)
-        requested = RequestedTicket.model_validate_json(self.ask("/api/leases", request))
+        requested = RequestedLease.model_validate_json(self.ask("/api/leases", request))
         if requested.taken_lease is not None:
             return requested.taken_lease
-        ticket: TicketView = requested
+        ticket = requested.ticket
         while ticket.lease is None:
             answer = self.ask(f"/api/tickets/{ticket.id}?wait_s={POLL_S}")
             ticket = TicketView.model_validate_json(answer)

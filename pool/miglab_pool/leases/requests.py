@@ -11,7 +11,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from miglab_api.gpus import SliceState
-from miglab_api.leases import LeaseState, LeaseView, RequestedTicket, ServerStatus
+from miglab_api.leases import LeaseState, LeaseView, RequestedLease, ServerStatus
 from miglab_api.line import Line
 from miglab_api.offers import ShapeOffer
 from miglab_api.standings import line_of
@@ -90,7 +90,7 @@ class Tickets(Subject):
         return self._view(ticket)
 
     @locked
-    def request_and_take(self, request: TicketRequest) -> RequestedTicket:
+    def request_and_take(self, request: TicketRequest) -> RequestedLease:
         """As `request`, and take in the same step what the usual rules grant to the ticket now.
 
         Repeating it returns the same lease.  While an earlier holder of the server is attached,
@@ -110,7 +110,7 @@ class Tickets(Subject):
         if refusal is not None:
             raise refusal
         taken_lease = None if lease is None else pool_views.lease_view(self.store.current, lease)
-        return RequestedTicket(**dict(self._view(ticket)), taken_lease=taken_lease)
+        return RequestedLease(ticket=self._view(ticket), taken_lease=taken_lease)
 
     def _suspect_old_holder(self, request: TicketRequest) -> None:
         """Have the last holder of a server that asks again checked: it has probably ended."""

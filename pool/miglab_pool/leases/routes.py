@@ -14,7 +14,7 @@ from miglab_api.leases import (
     Fence,
     LeaseView,
     ReleaseRequest,
-    RequestedTicket,
+    RequestedLease,
     ServerStatus,
 )
 from miglab_api.line import Line
@@ -59,26 +59,26 @@ async def ask(request: TicketRequest, _: Spawner, runner: Runner, response: Resp
 @router.post("/leases", status_code=201)
 async def request_lease(
     request: TicketRequest, _: Spawner, runner: Runner, response: Response
-) -> RequestedTicket:
+) -> RequestedLease:
     """Ask for a shape, and take it if it is granted at once; else the ticket waits.
 
     The answer is 201 for a new ticket, 200 for the one that is there already.
     """
 
-    def decision(pool: LeasesPool) -> tuple[RequestedTicket, bool]:
+    def decision(pool: LeasesPool) -> tuple[RequestedLease, bool]:
         pool.people.rename_user(request.user_id, request.user)
         number = pool.tickets.ticket_of_server(request.user, request.server)
         earlier = None if number is None else pool.tickets.find(number)
-        ticket = pool.tickets.request_and_take(request)
-        is_new = number != ticket.id
+        requested = pool.tickets.request_and_take(request)
+        is_new = number != requested.ticket.id
         response.status_code = 201 if is_new else 200
-        return ticket, is_new or (earlier is not None and earlier.state is not TicketState.TAKEN)
+        return requested, is_new or (earlier is not None and earlier.state is not TicketState.TAKEN)
 
-    ticket, is_first_take = await runner.decide(decision)
-    if ticket.taken_lease is not None and is_first_take:
-        wait_s = ticket.taken_lease.granted_at - ticket.created_at
-        runner.metrics.count_wait(ticket.shape, wait_s)
-    return ticket
+    requested, is_first_take = await runner.decide(decision)
+    lease = requested.taken_lease
+    if lease is not None and is_first_take:
+        runner.metrics.count_wait(lease.shape, lease.granted_at - requested.ticket.created_at)
+    return requested
 
 
 @router.get("/tickets/{ticket_id}")

@@ -13,7 +13,7 @@ from tests.empty import empty_ledger
 from tests.pool_settings import changed
 
 from miglab_api.holders import Liveness
-from miglab_api.leases import LeaseView, RequestedTicket
+from miglab_api.leases import LeaseView, RequestedLease
 from miglab_api.tickets import Purpose, TicketRequest, TicketView, borrower_of
 from miglab_pool.gpu.driver import Driver
 from miglab_pool.gpu.simulated.machine import SimulatedMachine
@@ -261,7 +261,7 @@ class World:
         )
         return self.pool.tickets.request(request)
 
-    def ask_for_lease(self, user: str, shape: str = "1g.5gb") -> RequestedTicket:
+    def ask_for_lease(self, user: str, shape: str = "1g.5gb") -> RequestedLease:
         """Ask, and take in the same step what is free."""
         request = TicketRequest(user=user, course="everyone", shape=shape)
         return self.pool.tickets.request_and_take(request)

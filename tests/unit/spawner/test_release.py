@@ -7,7 +7,7 @@ import pytest
 from tests.refusals import because
 from tests.unit.pool.applications.fakes import lease_view, ticket_view
 
-from miglab_api.leases import LeaseState, LeaseView, RequestedTicket
+from miglab_api.leases import LeaseState, LeaseView, RequestedLease
 from miglab_api.tickets import TicketRequest, TicketState
 from miglab_spawner.backends import RefusedByBackend
 from miglab_spawner.borrower import Borrower
@@ -50,13 +50,13 @@ class LeasesOfOneServer:
         self.by_id[lease] = ended
         return ended
 
-    async def request_lease(self, request: TicketRequest) -> RequestedTicket:
+    async def request_lease(self, request: TicketRequest) -> RequestedLease:
         self.calls.append("request")
         if any(lease.state not in ENDED for lease in self.by_id.values()):
             raise RefusedByBackend("still-attached", "An earlier start holds its slice.", 409)
         lease = held(1 + max(self.by_id), LeaseState.GRANTED)
         ticket = ticket_view(1, request.user, state=TicketState.TAKEN)
-        return RequestedTicket(**dict(ticket), taken_lease=lease)
+        return RequestedLease(ticket=ticket, taken_lease=lease)
 
     async def server_status(self, _user: str, _server: str) -> SimpleNamespace:
         return SimpleNamespace(ticket=None)

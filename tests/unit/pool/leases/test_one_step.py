@@ -19,17 +19,19 @@ def warm(world: World) -> World:
 
 def test_a_slice_that_is_free_is_taken_in_the_request_s_own_step(warm: World) -> None:
     """Without a turn; who repeats the request, as its answer was lost, gets the same lease."""
-    ticket = warm.ask_for_lease("ada")
-    assert ticket.state is TicketState.TAKEN and ticket.taken_lease is not None
-    assert len(ticket.taken_lease.uuids) == 1 and ticket.taken_lease.state is LeaseState.GRANTED
-    assert warm.ask_for_lease("ada") == ticket
-    assert warm.pool.tickets.take(ticket.id) == ticket.taken_lease
+    requested = warm.ask_for_lease("ada")
+    ticket, lease = requested.ticket, requested.taken_lease
+    assert ticket.state is TicketState.TAKEN and lease is not None
+    assert len(lease.uuids) == 1 and lease.state is LeaseState.GRANTED
+    assert warm.ask_for_lease("ada") == requested
+    assert warm.pool.tickets.take(ticket.id) == lease
 
 
 def test_what_is_not_there_yet_is_waited_for(world: World) -> None:
     """A slice that must be created is granted, and offered once it exists."""
-    ticket = world.ask_for_lease("ada")
-    assert ticket.taken_lease is None and ticket.message == "Your slices are being made."
+    requested = world.ask_for_lease("ada")
+    ticket = requested.ticket
+    assert requested.taken_lease is None and ticket.message == "Your slices are being made."
     world.work()
     assert world.pool.tickets.find(ticket.id).state is TicketState.OFFERED
     lease_taken = world.ask_for_lease("ada").taken_lease
@@ -39,9 +41,9 @@ def test_what_is_not_there_yet_is_waited_for(world: World) -> None:
 def test_nobody_is_passed(warm: World) -> None:
     """Who was there first is served first, whoever's request serves the queue."""
     first = warm.ask("cy")
-    ticket = warm.ask_for_lease("ada", "7g.40gb")
+    requested = warm.ask_for_lease("ada", "7g.40gb")
     assert warm.pool.tickets.find(first.id).state is TicketState.OFFERED
-    assert ticket.taken_lease is None and ticket.position == 1
+    assert requested.taken_lease is None and requested.ticket.position == 1
 
 
 def test_a_server_that_is_attached_gets_no_second_lease(warm: World) -> None:
