@@ -11,6 +11,7 @@ from tests.needs import needs
 from tests.unit.labkit_grading import (
     exercise_mutants,
     exercise_mutants_choosing,
+    exercise_mutants_incident,
     exercise_mutants_kernels,
     exercise_mutants_parallel,
     exercise_mutants_sharding,
@@ -29,6 +30,7 @@ EXERCISES = {
     **exercise_mutants_parallel.EXERCISES,
     **exercise_mutants_sharding.EXERCISES,
     **exercise_mutants_choosing.EXERCISES,
+    **exercise_mutants_incident.EXERCISES,
 }
 MUTANTS = [
     pytest.param(name, mutant, id=f"{name}: {teaches}")
