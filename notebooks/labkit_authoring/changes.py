@@ -911,3 +911,49 @@ def slow_uncompiled(block: Function) -> Function:
         return block(*inputs)
 
     return slow
+
+
+def without_all_reduce(ring: Any) -> Any:
+    """Every worker keeps its own gradients, and waits for nobody."""
+
+    class Alone(ring):  # type: ignore[misc]
+        def all_reduce(self, tensor: Any) -> Any:
+            self.sending_s.append(0.0)
+            self.waiting_s.append(0.0)
+            return tensor * self.world
+
+    return Alone
+
+
+def without_fault(kind_at: Function) -> Function:
+    """No worker has a fault, whichever was asked for."""
+
+    def healthy_kind(_: str, at: int, place: int, seats: Sequence[int]) -> Any:
+        return kind_at("", at, place, seats)
+
+    return healthy_kind
+
+
+def fault_everywhere(kind_at: Function) -> Function:
+    """Every worker has the fault."""
+
+    def faulty_kind(fault: str, _: int, place: int, seats: Sequence[int]) -> Any:
+        return kind_at(fault, seats[place], place, seats)
+
+    return faulty_kind
+
+
+def without_update(worker: Any) -> Any:
+    """No worker takes a step, and every one keeps its first parameters."""
+    worker.update = lambda *_: None
+    return worker
+
+
+def faulty_do_not_learn(kind_at: Function) -> Function:
+    """Where one worker has a fault, no worker takes a step after the restart."""
+
+    def resting_kind(fault: str, at: int, place: int, seats: Sequence[int]) -> Any:
+        kind = kind_at(fault, at, place, seats)
+        return type("Resting", (kind,), {"update": lambda *_: None}) if fault else kind
+
+    return resting_kind

@@ -104,7 +104,7 @@ def controls(
 
     if unknown := sorted(set(keys or ()) - CHECKS.keys()):
         raise LabError(f"There is no core experiment {', '.join(unknown)}.")
-    notebooks = sorted((sources or own_sources()).glob("[1-6]*_*.py"))
+    notebooks = sorted((sources or own_sources()).glob("[1-7]*_*.py"))
     if not notebooks:
         raise LabError("There are no notebook sources here: say --sources.")
     ran, skipped = [], []

@@ -36,7 +36,7 @@ from labkit_authoring import worlds
 from labkit_authoring.worlds import WORLDS, BrokenWorld
 from labkit_grading.cells import read_cells
 
-MEASURING = frozenset({"measure", "compare", "ranks", "settle", "where", "below"})
+MEASURING = frozenset({"measure", "compare", "ranks", "settle", "where", "below", "accuse"})
 RUNS_LATER = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
 FAILED = "failed"
 

@@ -67,6 +67,7 @@ RING, LAYERS = "labkit.exercises.sharding:Ring", "labkit.exercises.sharding:Unit
 STEPS = "labkit.exercises.stages:PipelineStep"
 COLLECTIVES = "labkit.exercises.tensor_parallel:Collectives"
 BY_ROWS = "labkit.exercises.tensor_parallel:conjugates_by_rows"
+CLUSTER = "labkit.exercises.cluster_readings"
 
 WORLDS: Mapping[str, tuple[BrokenWorld, ...]] = {
     "T-1": (
@@ -265,5 +266,16 @@ WORLDS: Mapping[str, tuple[BrokenWorld, ...]] = {
     "CH-3": (
         BrokenWorld("a batch is gone through in fours", "train", changes.in_batches_of_four),
         BrokenWorld("a sample of a bigger batch costs more", "train", changes.more_for_bigger),
+    ),
+    "WL-1": (
+        BrokenWorld("nothing is exchanged", f"{CLUSTER}:ClockedRing", changes.without_all_reduce),
+        BrokenWorld("no worker is throttled", f"{CLUSTER}:kind_at", changes.without_fault),
+        BrokenWorld("every worker is throttled", f"{CLUSTER}:kind_at", changes.fault_everywhere),
+    ),
+    "WL-2": (
+        BrokenWorld("nothing learns", "labkit.exercises.cluster:Worker", changes.without_update),
+        BrokenWorld(
+            "with the fault, nothing learns", f"{CLUSTER}:kind_at", changes.faulty_do_not_learn
+        ),
     ),
 }

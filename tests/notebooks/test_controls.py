@@ -29,7 +29,7 @@ COUNTED = (
     pytest.param("MP-13", marks=pytest.mark.long),
 )
 TIMED = ("T-1", "T-3", "T-4", "T-6", "MIG-14", "KN-2", "KN-3", "KN-4", "CH-2", "CH-3")
-RANKS = ("DP-2", "DP-3", "DP-4", "DP-6", "DP-15", "MP-3", "MP-6", "MP-11", "SH-3")
+RANKS = ("DP-2", "DP-3", "DP-4", "DP-6", "DP-15", "MP-3", "MP-6", "MP-11", "SH-3", "WL-1", "WL-2")
 OF_THE_MACHINE = ("budget of", "Not finished after")
 
 
@@ -105,7 +105,7 @@ def test_every_world_has_a_function_to_change(monkeypatch):
     gpu = Device("cuda", "NVIDIA H200", 143155, sms=132, cpu_cores=16.0, capability="9.0")
     gpu_place = Place(Tier.WHOLE_GPU, (gpu,), "none", CpuBudget(16.0, 16), Lease())
     monkeypatch.setattr(sharing, "why_not", lambda *_, **__: "not tried")
-    for source in sorted(SOURCES.glob("[1-6]*_*.py")):
+    for source in sorted(SOURCES.glob("[1-7]*_*.py")):
         names = define(source, gpu_place)
         for experiment in experiments(names).values():
             for world in WORLDS[experiment.key] if experiment.check else ():

@@ -37,6 +37,7 @@ CORE = {
     "5a_splitting_layers": {"MP-3"},
     "5b_memory_and_pipelines": {"MP-6"},
     "6_choose_your_slice": {"CH-1", "CH-2", "CH-3"},
+    "7_which_worker_lies": {"WL-1", "WL-2"},
 }
 QUICKEST = "1_your_slice"  # which `./lab test` solves
 LONG = pytest.mark.long

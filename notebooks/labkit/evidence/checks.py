@@ -632,6 +632,40 @@ CHECKS: dict[str, Check] = {
             ),
         ),
     ),
+    # whoever waits in the all-reduce takes as long as the slowest: 1.0 times, at 4 times the work
+    "WL-1": Check(
+        "The slow worker's step takes less than 1.25 times the others': it does not tell",
+        "The slow worker is the one whose step takes longest: at least 1.25 times the others'",
+        values_in("step of worker 5 over the others'", high=1.25),
+        "what each worker computes, and whether anybody waits for anybody",
+        premises=(
+            Premise(
+                values_in("own computing of worker 5 over the others'", 2.0),
+                "worker 5 computes no longer than the others",
+            ),
+            Premise(
+                values_in("waiting for the first message of worker 5 over the others'", high=0.75),
+                "the others do not wait for worker 5",
+            ),
+        ),
+    ),
+    # eight faults, of which none raised the loss by 5 %
+    "WL-2": Check(
+        "The loss would have told: with the fault it ends at least 5 % above the repaired "
+        "cluster's",
+        "The loss would not have told: with the fault it ends less than 5 % above the repaired "
+        "cluster's, or below it",
+        values_in("loss with the fault over repaired", 1.05),
+        "whether both clusters train, and with which worker",
+        on_every_tier(CONTRADICTED),
+        (
+            Premise(
+                values_in("loss repaired over that at the restart", high=0.95),
+                "the repaired cluster learns nothing",
+            ),
+        ),
+        instead="it ends at {:.3f} times the repaired cluster's",
+    ),
 }
 
 

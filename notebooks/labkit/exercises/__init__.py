@@ -14,6 +14,8 @@ from labkit.exercises import (
 )
 from labkit.exercises.attention_checks import check_attention
 from labkit.exercises.bandwidth_checks import check_bandwidths
+from labkit.exercises.cluster_faults import FAULTS
+from labkit.exercises.cluster_readings import run_cluster
 from labkit.exercises.code_checks import Wires, run_ranks
 from labkit.exercises.formula_checks import (
     check_attainable,
@@ -28,6 +30,8 @@ from labkit.exercises.formula_checks import (
     check_split_time,
     check_step_price,
 )
+from labkit.exercises.incident import Incident, Reading
+from labkit.exercises.incident_checks import check_disagreeing, check_stands_out
 from labkit.exercises.kernel_checks import check_softmax
 from labkit.exercises.memory_checks import check_ledger, check_zero_step
 from labkit.exercises.packing import check_place

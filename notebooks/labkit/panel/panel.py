@@ -25,9 +25,10 @@ from labkit.evidence.evidence import Evidence, Prediction, predict
 from labkit.panel import vega
 from labkit.panel.experiment import Experiment, Points
 from labkit.panel.plot import Plot, is_comparable, plot_of, text_table
-from labkit.panel.runner import PREDICT_FIRST, Runner, is_wanted, nobody_is_there
+from labkit.panel.runner import PREDICT_FIRST, Runner, is_wanted
 from labkit.panel.widgets import Widgets, span_of
 from labkit.records import Verdict
+from labkit.run.jobs import nobody_is_there
 
 WIDE = 110  # characters of a cell's output, which the notebook would break within a word
 RETELL_S = 0.2  # at most five times a second

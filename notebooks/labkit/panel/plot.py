@@ -210,9 +210,8 @@ def _all_series(
     yield from _series_of_run(experiment, evidence)
     for series_name, value in experiment.also.items() if points else ():
         if value is not None:
-            yield Series(
-                series_name, tuple(_marks_of_value(points, reader(value))), SeriesKind.MEASURED
-            )
+            marks = tuple(_marks_of_value(points, reader(value)))
+            yield Series(series_name, marks, SeriesKind.MEASURED, _is_joined(experiment))
     for others_evidence in beside:
         for series_of_others in _series_of_run(experiment, others_evidence):
             yield replace(series_of_others, kind=SeriesKind.BESIDE)
@@ -233,7 +232,11 @@ def _series_of_run(experiment: Experiment, evidence: Evidence) -> Iterator[Serie
         kind = SeriesKind.MEASURED if is_measured else SeriesKind.COMPUTED
         label, name = group or points_are, _origin_of(evidence)
         series_name = f"{name}: {label}" if label and evidence.replayed_from else label or name
-        yield Series(series_name, marks, kind, Look.UNJOINED not in experiment.look)
+        yield Series(series_name, marks, kind, _is_joined(experiment))
+
+
+def _is_joined(experiment: Experiment) -> bool:
+    return Look.UNJOINED not in experiment.look
 
 
 def _marks_of_value(

@@ -29,6 +29,7 @@ from labkit.panel.answers import (
 from labkit.panel.experiment import Experiment, comparison
 from labkit.records import Comparison, Measurement, Tier, Verdict, now_text
 from labkit.run.borrowed import waits
+from labkit.run.jobs import nobody_is_there
 from labkit.student import student_here
 
 PREDICT_FIRST = "Predict first: that unlocks Run."
@@ -307,11 +308,6 @@ class Runner:
             store.save(self.evidence, self._folder)
         sentences = (notice, claims_in_words(self.evidence), self.verdict_or_question())
         self._say(" ".join(part for part in sentences if part))
-
-
-def nobody_is_there() -> bool:
-    """Whether this notebook is executed by a program (LAB_HEADLESS=1, or LAB_QUICK=1 in tests)."""
-    return "1" in (os.environ.get("LAB_HEADLESS"), os.environ.get("LAB_QUICK"))
 
 
 def wants_optional() -> bool:

@@ -35,6 +35,11 @@ def is_quick() -> bool:
     return os.environ.get("LAB_QUICK") == "1"
 
 
+def nobody_is_there() -> bool:
+    """Whether this notebook is executed by a program (LAB_HEADLESS=1, or LAB_QUICK=1 in tests)."""
+    return "1" in (os.environ.get("LAB_HEADLESS"), os.environ.get("LAB_QUICK"))
+
+
 @public
 def rounds() -> int:
     """How many rounds a sweep takes: as many as a measurement takes samples.

@@ -80,6 +80,8 @@ ZERO_1 = ("4c_sharding", "zero1_verdict", "zero1_step")
 ZERO_2 = ("4c_sharding", "zero2_verdict", "Zero2")
 FORWARD_3 = ("4c_sharding", "zero3_verdict", "zero3_forward")
 BACKWARD_3 = ("4c_sharding", "zero3_verdict", "zero3_backward")
+OUTLIER = ("7_which_worker_lies", "outlier_verdict", "stands_out")
+DISAGREEING = ("7_which_worker_lies", "disagreeing_verdict", "disagreeing")
 SPLIT = "x.tensor_split(ranks, dim=1), weights.tensor_split(ranks, dim=0)"
 KEPT = "depth * batch + inside if checkpoint else depth * (batch + inside)"
 
@@ -212,6 +214,10 @@ MISTAKES = [
     (ZERO_BUBBLE, "number >= stage else", "number >= stage - 1 else", "F, B and W once for"),
     (ZERO_BUBBLE, '"BW" if', '"WB" if', "a W before its B"),
     (ZERO_BUBBLE, ' + "W" * stage', "", "F, B and W once for each micro-batch"),
+    (OUTLIER, "abs(number - middle)", "number - middle", "one is far too low"),
+    (OUTLIER, " and worst > 0.5 * abs(middle)", "", "a hair away from very even ones"),
+    (DISAGREEING, " and len(set(rows[layer])) == 2", "", "alone beside two pairs"),
+    (DISAGREEING, "sums.count(digits) == 1", "digits != sums[0]", "the first one differs"),
 ]  # fmt: skip
 WHOLE = [
     (FITS, "lambda packing: sum(packing.values()) <= 7", "you say True"),
@@ -242,6 +248,9 @@ WHOLE = [
     (ZERO_1, "lambda *_: None", "write zero1_step first"),
     (FORWARD_3, "lambda *_: None", "write zero3_forward and zero3_backward first"),
     (BACKWARD_3, "lambda *_: None", "write zero3_forward and zero3_backward first"),
+    (OUTLIER, "lambda numbers: None", "write stands_out first"),
+    (OUTLIER, "lambda numbers: 9", "the rule says"),
+    (DISAGREEING, "lambda rows: None", "write disagreeing first"),
     (SCHEDULE, "lambda p, m: [[(s, b)] for b in range(m) for s in range(p)]", "are enough"),
     (SCHEDULE, "lambda p, m: [[(s, b) for s in range(p)] for b in range(m)]", "has not finished"),
     (SCHEDULE, "lambda p, m: [[(0, b)] for b in range(m)]", "missing"),

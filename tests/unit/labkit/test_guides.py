@@ -9,7 +9,7 @@ from labkit.notebook.catalogue import EXPERIMENTS
 from make_notebooks import marked
 
 ROOT = Path(__file__).parents[3]
-SOURCES = sorted((ROOT / "notebooks" / "src").glob("[1-6]*_*.py"))
+SOURCES = sorted((ROOT / "notebooks" / "src").glob("[1-7]*_*.py"))
 MARK = re.compile(r'labkit\.experiment\(\s*"([^"]+)"|## (Exercise \d)|\*\*(Explain)')
 
 

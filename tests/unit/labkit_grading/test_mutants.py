@@ -12,6 +12,7 @@ from tests.unit.labkit_grading import (
     exercise_mutants,
     exercise_mutants_attention,
     exercise_mutants_choosing,
+    exercise_mutants_incident,
     exercise_mutants_kernels,
     exercise_mutants_parallel,
     exercise_mutants_sharding,
@@ -31,6 +32,7 @@ EXERCISES = {
     **exercise_mutants_parallel.EXERCISES,
     **exercise_mutants_sharding.EXERCISES,
     **exercise_mutants_choosing.EXERCISES,
+    **exercise_mutants_incident.EXERCISES,
 }
 MUTANTS = [
     pytest.param(name, mutant, id=f"{name}: {teaches}")

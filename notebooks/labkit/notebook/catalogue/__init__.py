@@ -21,6 +21,7 @@ from labkit.notebook.catalogue import (
     mixed_precision,
     model_parallel,
     sharding,
+    which_worker,
     your_slice,
 )
 from labkit.panel.experiment import Experiment, MeasuringStep
@@ -35,6 +36,7 @@ ROOMS = (
     sharding,
     model_parallel,
     choosing,
+    which_worker,
 )
 EXPERIMENTS: Mapping[str, Experiment] = {e.key: e for room in ROOMS for e in room.EXPERIMENTS}
 WORDS = ("title", "question", "x_label", "y_label")
