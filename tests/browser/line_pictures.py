@@ -30,6 +30,7 @@ WINDOW: dict[str, Any] = {"viewport": {"width": 1280, "height": 700}, "locale": 
 START, WAITING, HOME, POOL, LAB = (
     "start page", "waiting page", "hub home", "pool page", "JupyterLab",
 )  # fmt: skip
+PLACES = (START, WAITING, HOME, POOL, LAB)
 PATHS = {START: "hub/spawn", HOME: "hub/home", POOL: "services/pool/"}
 STREAMS = re.compile(r"/progress\b|/live$")
 WATCH = re.compile(r"/miglab/api/watch")
@@ -47,16 +48,16 @@ class Table:
         self.rows.setdefault(row, {})[place] = text.replace("|", "/").replace("\n", " ")
 
     def markdown(self, title: str) -> str:
-        """The table; a place that has nothing to say has a dash."""
-        places = (START, WAITING, HOME, POOL, LAB)
-        head = [f"| {title} | {' | '.join(places)} |", "|---" * (len(places) + 1) + "|"]
-        return "\n".join(
-            head
-            + [
-                f"| {row} | {' | '.join(cells.get(place, '–') for place in places)} |"
-                for row, cells in self.rows.items()
+        """The table; a place that has nothing to say is left out."""
+        lines = [f"| {title} | place | it says |", "|---|---|---|"]
+        for row, cells in self.rows.items():
+            places = [place for place in PLACES if place in cells]
+            names = [row, *[""] * len(places)]
+            lines += [
+                f"| {name} | {place} | {cells[place]} |"
+                for name, place in zip(names, places, strict=False)
             ]
-        )
+        return "\n".join(lines)
 
 
 class Person:
@@ -108,7 +109,7 @@ def shown(heard: Heard) -> str:
     return " · ".join(text for text in (heard.line, heard.notice) if text)
 
 
-class Run:
+class States:
     """One lab, and its table of states."""
 
     def __init__(self, chromium: Browser, lab: TemporaryLab, folder: Path) -> None:
@@ -208,7 +209,7 @@ class Run:
         ada.tabs[LAB].get_by_role("button", name="Save all and release now").click()
         none = "You hold no slice"
         lines = {LAB: "You released", HOME: none, POOL: none}
-        turn = "your turn|is held for your server|Your server is starting"
+        turn = "your turn|is held for your server|Your server is starting|You hold"
         self.table.put("offered", WAITING, cy.says(WAITING, since, turn, "offered"))
         self.note("released", ada, since, lines)
         since = ada.open(START)
@@ -239,7 +240,7 @@ BROKEN: dict[str, Way] = {"event streams blocked": abort, "buffering proxy": hol
 KINDS = (WAITING, HOME, POOL, LAB)
 
 
-class Connections(Run):
+class Connections(States):
     """Di waits on the waiting page, Eli works without a GPU while he waits, Fay chooses."""
 
     def tell(self) -> Table:
@@ -280,7 +281,6 @@ class Connections(Run):
         self.lab.ask(f"/api/tickets/{second.id}/next", {}, "DELETE")
         for person in persons:
             person.context.unroute_all()
-        self.table.put(row, START, "counts stay current")
 
     def reload(self, people: Mapping[str, Person], place: str) -> float:
         """Load a place anew; returns when."""
@@ -311,17 +311,22 @@ class Connections(Run):
             self.table.put(row, place, f"{said[place].notice} ({after})")
 
     def signed_out(self, people: Mapping[str, Person]) -> None:
-        """The cookies are gone; whoever is not asked for anything is not told yet."""
+        """They log out in another tab."""
         row, since = "signed out", time.time()
         for person in {person.name: person for person in people.values()}.values():
-            person.context.clear_cookies()
+            with closing(person.context.new_page()) as page:
+                page.goto(f"{self.lab.settings.public_url}hub/logout")
         for place, person in people.items():
-            heard = person.recorder.first(person.tabs[place], since, notice="signed out")
+            try:
+                heard = person.recorder.first(person.tabs[place], since, notice="signed out")
+                text = f"{heard.notice} (after {heard.at - since:.0f} s)"
+            except TimeoutError as error:
+                text = f"nothing: {error}"
             person.picture(place, row)
-            self.table.put(row, place, f"{heard.notice} (after {heard.at - since:.0f} s)")
+            self.table.put(row, place, text)
 
 
-PARTS = {"state": Run, "connection": Connections}
+PARTS = {"state": States, "connection": Connections}
 
 
 def write(folder: Path, title: str) -> None:

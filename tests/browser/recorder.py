@@ -21,7 +21,7 @@ SCRIPT = """(() => {
   if (window !== top) return;
   const texts = (selector) => [...document.querySelectorAll(selector)]
     .filter((element) => element.checkVisibility())
-    .map((element) => element.textContent.trim()).filter(Boolean);
+    .map((element) => element.innerText.trim()).filter(Boolean);
   let last = "";
   const note = () => {
     const line = texts("SAID").join(" · ");

@@ -13,7 +13,7 @@ from typing import Any
 
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from tests.browser.conftest import ARGS, CHROMIUM, PATIENCE_MS
-from tests.browser.people import offer, sign_in, start, status, wait_for_kernel
+from tests.browser.people import KERNEL_MS, offer, sign_in, start, status, wait_for_kernel
 from tests.browser.recorder import Presses, Recorder
 from tests.browser.test_choose import write_notebook
 from tests.students import served
@@ -22,6 +22,7 @@ from miglab_bench.harness.temporary import TemporaryLab, temporary_lab
 
 WINDOW: dict[str, Any] = {"viewport": {"width": 1280, "height": 900}}
 SHAPES = ("7g.40gb", "3g.20gb", "1g.5gb", "cpu")
+KEY_MS = 100  # a person looks what a key has done
 SAVE_AND_RESTART = "Save all and restart with it"
 
 
@@ -107,12 +108,16 @@ class Walks:
 
 
 def run_cell(page: Page) -> None:
-    """Click into the first cell of code, and run it once its kernel is there."""
+    """Press Shift Enter from the first cell on, until the first cell of code has run."""
     wait_for_kernel(page)
-    cell = page.locator(".jp-Notebook .jp-CodeCell").first
-    cell.locator(".cm-content").click()
+    page.locator(".jp-Notebook .jp-Cell").first.click()
+    active = page.locator(".jp-Notebook .jp-Cell.jp-mod-active")
+    while "jp-CodeCell" not in (active.get_attribute("class") or ""):
+        page.keyboard.press("Shift+Enter")
+        page.wait_for_timeout(KEY_MS)
     page.keyboard.press("Shift+Enter")
-    expect(cell.locator(".jp-InputPrompt")).to_have_text("[1]:")
+    prompts = page.locator(".jp-Notebook").locator(".jp-InputPrompt, .jp-OutputPrompt")
+    expect(prompts.filter(has_text="[1]:").first).to_be_attached(timeout=KERNEL_MS)
 
 
 if __name__ == "__main__":
