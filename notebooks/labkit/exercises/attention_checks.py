@@ -52,7 +52,8 @@ class _BlockCase:
         import torch
 
         leaves = [tensor.detach().clone().requires_grad_() for tensor in (self.x, qkv, out)]
-        result = attention(*leaves, heads)
+        x, columns, rows = leaves
+        result = attention(x, columns, rows, heads)
         return result.detach(), torch.autograd.grad(result, leaves, self.delta)
 
     def fault_of_parts(self, own_heads: Callable[..., Any]) -> str:

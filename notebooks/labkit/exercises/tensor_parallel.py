@@ -107,7 +107,7 @@ def conjugates_by_rows(collectives: Collectives) -> tuple[Any, Any]:
     """
     import torch
 
-    class GatherRows(torch.autograd.Function):
+    class GatherRows(torch.autograd.Function):  # type: ignore[misc]
         @staticmethod
         def forward(ctx: Any, part: Any) -> Any:
             return collectives.all_gather(part)
@@ -116,7 +116,7 @@ def conjugates_by_rows(collectives: Collectives) -> tuple[Any, Any]:
         def backward(ctx: Any, delta: Any) -> Any:
             return collectives.reduce_scatter(delta)
 
-    class ScatterSums(torch.autograd.Function):
+    class ScatterSums(torch.autograd.Function):  # type: ignore[misc]
         @staticmethod
         def forward(ctx: Any, partial_sum: Any) -> Any:
             return collectives.reduce_scatter(partial_sum)
@@ -132,7 +132,7 @@ def product_of_gathered(part: Any, weights: Any, collectives: Collectives) -> An
     """The gathered rows times the weights; they are not kept, but gathered anew to go back."""
     import torch
 
-    class ProductOfGathered(torch.autograd.Function):
+    class ProductOfGathered(torch.autograd.Function):  # type: ignore[misc]
         @staticmethod
         def forward(ctx: Any, part: Any, weights: Any) -> Any:
             ctx.save_for_backward(part, weights)
@@ -226,7 +226,7 @@ def block_of_torch(
     from torch.distributed.tensor import Replicate, Shard
     from torch.distributed.tensor import parallel as styles
 
-    class Attention(torch.nn.Module):
+    class Attention(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.qkv = _linear(_head_by_head(weights[0], heads))
@@ -240,7 +240,7 @@ def block_of_torch(
             scores = (q @ k.transpose(1, 2) / q.shape[-1] ** 0.5).softmax(dim=-1)
             return self.out((scores @ v).transpose(0, 1).reshape(len(product), -1))
 
-    class NormedBlock(torch.nn.Module):
+    class NormedBlock(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.norm = torch.nn.LayerNorm(weights[1].shape[0], elementwise_affine=False)
