@@ -114,8 +114,7 @@ print(outlier_verdict)
 # ## Exercise 2: who disagrees
 #
 # Checksums are equal or not; there is no distance. After a step all workers should have the same parameters, to the last bit. Return, by
-# layer, the one worker whose checksum is another than that of **all** others; leave out a layer on which all agree, or more than one
-# disagrees.
+# layer, the one worker whose checksum is another than that on which **all others agree**; leave out every other layer.
 
 # %%
 def disagreeing(rows):
@@ -131,7 +130,6 @@ def disagreeing(rows):
 
 # %%
 disagreeing_verdict = labkit.exercises.check_disagreeing(disagreeing)
-both_right = outlier_verdict.right and disagreeing_verdict.right
 print(disagreeing_verdict)
 
 # %% [markdown]
@@ -140,7 +138,7 @@ print(disagreeing_verdict)
 # | fault | what the worker does since the restart |
 # |---|---|
 # | throttled card | computes at a quarter of the speed |
-# | slow link | the link from its place to the next holds up each message |
+# | slow link | the way out of its place is slow: whatever it sends is held up, answers to pings included |
 # | duplicated shard | reads the shard of the next place, so that nobody reads its own |
 # | dropped bucket | the mean of one layer never arrives: it goes on with its own gradient of that layer |
 # | scaled gradients | does not divide by the number of micro-batches |
@@ -155,7 +153,7 @@ print(disagreeing_verdict)
 # ## Your incident
 #
 # Worker and fault are drawn for you. You have 60 minutes; a measurement costs what the table says (not the seconds that it takes here), and
-# may be looked at again for nothing. A wrong accusation costs 30 minutes, and loses the incident where no more are left; 64 accusations are possible.
+# may be looked at again for nothing. A wrong accusation costs 30 minutes; where 30 or fewer are left, it loses the incident. 64 accusations are possible.
 
 # %%
 cluster = labkit.exercises.Incident()

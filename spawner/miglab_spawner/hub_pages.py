@@ -285,7 +285,10 @@ class ReadingHandler(BaseHandler):
         notebook = spawner.first_notebook if isinstance(spawner, MIGSpawnerMixin) else None
         if notebook is None:
             raise web.HTTPError(404, "There is no notebook to read here.")
-        html = reading.render_notebook(notebook)
+        try:
+            html = reading.render_notebook(notebook)
+        except (OSError, ValueError) as error:
+            raise web.HTTPError(404, f"The first notebook cannot be read: {error}") from error
         self.finish(await self.render_template("reading.html", notebook=html))
 
 

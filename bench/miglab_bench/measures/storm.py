@@ -384,6 +384,7 @@ def _recording(lab: TemporaryLab, folder: Path | None) -> Iterator[None]:
         return
     folder.mkdir(parents=True, exist_ok=True)
     stacks = folder / "pool.raw"
+    stacks.unlink(missing_ok=True)
     options = ("--threads", "--rate", "250", "--format", "raw", "--output", str(stacks))
     command = [_sampler(), "record", "--pid", str(lab.pid_of("pool")), *options]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as recorder:
@@ -391,7 +392,11 @@ def _recording(lab: TemporaryLab, folder: Path | None) -> Iterator[None]:
             yield
         finally:
             recorder.send_signal(signal.SIGINT)
-    flame_graph.draw_file(stacks, "The pool while a class comes and leaves")
+    if stacks.exists():
+        flame_graph.draw_file(stacks, "The pool while a class comes and leaves")
+    else:
+        note = "py-spy could not sample the pool; may this user trace processes (ptrace)?"
+        typer.echo(note, err=True)
 
 
 def _end_now(lab: TemporaryLab) -> NoReturn:

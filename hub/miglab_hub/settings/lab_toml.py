@@ -182,7 +182,8 @@ class Settings(StateFolder, PoolSettings):
     def has_own_notebooks(self) -> bool:
         """Whether students get the notebooks of this repository, as far as the hub can know."""
         own_image = type(self.servers).model_fields["image"].default
-        is_own = {"local": True, "docker": self.servers.image == own_image}
+        image, _, _ = self.servers.image.partition(":")  # the one with a compiler is a tag
+        is_own = {"local": True, "docker": image == own_image}
         return not self.servers.notebooks and is_own.get(self.servers.spawner, False)
 
     @property

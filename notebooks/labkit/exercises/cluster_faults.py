@@ -34,7 +34,7 @@ class ThrottledCard(Worker):
 
 
 class SlowLink(Worker):
-    """Its place's link holds up each message."""
+    """Whatever its place sends is held up, to whomever."""
 
     is_of_the_place = True
 

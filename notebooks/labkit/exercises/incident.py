@@ -93,14 +93,15 @@ class Incident:
         seed = f"{student_here()}/incident {number}"
         self._at = draw(f"{seed}/worker", WORKERS)
         self._fault = list(FAULTS)[draw(f"{seed}/fault", len(FAULTS))]
-        self._acts = self._read()
         self._runs: dict[tuple[int, ...], dict[str, Any]] = {}
 
     @property
     def _file(self) -> Path:
         return self._folder / f"incident-{self.number}.json"
 
-    def _read(self) -> Acts:
+    @property
+    def _acts(self) -> Acts:
+        """What was done: of the file at each look, since another kernel may act on the incident."""
         try:
             data = json.loads(self._file.read_text(encoding="utf-8"))
             return tuple((str(act), int(minutes)) for act, minutes in data)
@@ -123,9 +124,9 @@ class Incident:
         self._note(act, minutes)
 
     def _note(self, act: str, minutes: int) -> None:
-        self._acts = (*self._acts, (act, minutes))
+        acts = (*self._acts, (act, minutes))
         draft = self._file.with_suffix(".draft")
-        draft.write_text(json.dumps(self._acts), encoding="utf-8")
+        draft.write_text(json.dumps(acts), encoding="utf-8")
         draft.replace(self._file)
 
     @property
@@ -265,8 +266,10 @@ class Incident:
             errors = "one wrong accusation" if self.accusations > 1 else "no wrong accusation"
             return f"Found: {name}, after {spent} minutes and {errors}."
         return (
-            f"Lost: the hour is over. It was {name}. See what would have told you, and begin "
-            f"`labkit.exercises.Incident({self.number + 1})`."
+            f"Lost: the hour is over. It was {name}; `look_at` in the optional section shows what "
+            "would have told you. Write "
+            f"`cluster = labkit.exercises.Incident({self.number + 1})` into the cell that began "
+            "this one, and run it and those below it again."
         )
 
     @public
@@ -276,6 +279,8 @@ class Incident:
         Raises:
             NotMeasured: they were not named yet.
         """
+        if self.is_lost:
+            raise NotMeasured(self._ended())
         if not self.is_found and not nobody_is_there():
             raise NotMeasured("Name the worker and its fault first: cluster.accuse(worker, fault).")
         return self._fault, self._at

@@ -66,8 +66,9 @@ def _outlier_fault(stands_out: Outlier, numbers: Sequence[float]) -> str:
 
 
 def _is_same_worker(culprit: Any, answer: int | None) -> bool:
-    """Whether it is the same number of a worker; False is no worker 0."""
-    return culprit is answer or (type(culprit) is int and culprit == answer)
+    """Whether it is the same number of a worker, numpy's included; False is no worker 0."""
+    is_number = hasattr(culprit, "__index__") and not isinstance(culprit, bool)
+    return culprit is answer or (is_number and culprit == answer)
 
 
 def right_outlier(numbers: Sequence[float]) -> int | None:

@@ -288,7 +288,7 @@ def page_router() -> APIRouter:
     )
     pages.add_api_route("/oauth_callback", finish_sign_in, dependencies=[OPEN])
     pages.add_api_route("/static/steps.css", steps_css, dependencies=[OPEN])
-    pages.mount("/static", static_files(("miglab_api", "web")), name="static")
+    pages.mount("/static", static_files(), name="static")
     return pages
 
 

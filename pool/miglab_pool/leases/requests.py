@@ -99,6 +99,8 @@ class Tickets(Subject):
         Raises:
             Refused: ``still-attached``, or as `request` refuses.
         """
+        if request.only_if_free:
+            self.request(request)  # granted, or refused before anything changes
         if _attached_lease(self.store, request.user, request.server) is not None:
             self._suspect_old_holder(request)
             raise Refused("still-attached", "An earlier start of this server holds its slice.")

@@ -17,7 +17,7 @@ _MARKDOWN = MarkdownIt("js-default")  # with tables, without raw HTML
 
 def first_notebook(folder: str) -> Path | None:
     """Return the first notebook of a folder by name; None if there is none."""
-    return min(Path(folder).glob("*.ipynb"), default=None) if folder else None
+    return min(Path(folder).glob("[!.]*.ipynb"), default=None) if folder else None
 
 
 def render_notebook(notebook: Path) -> str:
@@ -34,10 +34,10 @@ def render_notebook(notebook: Path) -> str:
 @lru_cache(maxsize=1)  # a class reads the same notebook, and the hub has one thread for everybody
 def _render(notebook: Path, _version: tuple[int, int]) -> str:
     content = json.loads(notebook.read_text(encoding="utf-8"))
-    cells = content.get("cells") if isinstance(content, dict) else None
-    if not isinstance(cells, list):
-        raise ValueError(f"{notebook} is no notebook.")
-    return "\n".join(map(_cell, cells))
+    try:
+        return "\n".join(map(_cell, content["cells"]))
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"{notebook} is no notebook.") from error
 
 
 def _cell(cell: dict[str, Any]) -> str:

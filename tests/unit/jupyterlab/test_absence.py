@@ -65,7 +65,7 @@ def test_it_is_told_until_it_is_put_away(tmp_path: Path, absence: Absence) -> No
     assert absence.since(BACK) == NOW
     absence.tell(NOW, [END], [])
     absence.looked(BACK)
-    assert absence.since(BACK + AWAY_S) is None  # it still stands there
+    assert absence.since(BACK + AWAY_S - 1) is None  # it still stands there
     next_server = Absence(file)
     next_server.note_kernels({}, {}, BACK)
     assert next_server.since(BACK) == NOW
@@ -75,6 +75,19 @@ def test_it_is_told_until_it_is_put_away(tmp_path: Path, absence: Absence) -> No
     next_server.put_away()
     assert next_server.report is None
     assert Absence(file).since(BACK + AWAY_S - 1) is None
+
+
+def test_a_second_absence_is_told_with_the_first(absence: Absence) -> None:
+    """Where the card still stands: nothing that ended since is lost."""
+    absence.tell(NOW, [END], [])
+    absence.looked(BACK)
+    absence.note_kernels({"a": "busy"}, {}, BACK)
+    absence.note_kernels({"a": "idle"}, {}, BACK + LONG_S)
+    absence.looked(BACK + LONG_S)
+    since = absence.since(BACK + LONG_S + AWAY_S)
+    assert since == NOW
+    absence.tell(since, [END], [])
+    assert sorted(kinds(absence)) == ["lease", "run"]
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", json.dumps({"looked_at": None}), "\u00e9"])

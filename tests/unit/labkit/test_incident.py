@@ -65,8 +65,18 @@ def test_guessing_loses(student, tmp_path):
     assert "Lost" in str(accuse_wrongly(student, incident, 2))
     with pytest.raises(NotMeasured, match="Lost"):
         incident.accuse(3, "slow link")
-    with pytest.raises(NotMeasured, match="Name the worker"):
+    with pytest.raises(NotMeasured, match=r"cluster = .*Incident\(2\)"):
         incident.culprit()
+
+
+def test_two_kernels_share_one_hour(student, tmp_path):
+    """A second object has no hour of its own, and does not undo what the first one has done."""
+    incident, of_another_kernel = Incident(folder=tmp_path), Incident(folder=tmp_path)
+    assert "Wrong" in str(accuse_wrongly(student, incident, 0))
+    assert of_another_kernel.minutes_left == BUDGET_MIN - WRONG_MIN
+    of_another_kernel.swap(0, 1)
+    assert incident.accusations == 1
+    assert incident.minutes_left == BUDGET_MIN - WRONG_MIN - SWAP_MIN
 
 
 def test_whoever_measured_to_the_end_may_still_accuse(student, tmp_path):

@@ -72,9 +72,13 @@ class Absence:
                 self._runs = [*self._runs, LongRun(paths.get(kernel, ""), now, took_s)][-MOST:]
 
     def since(self, looked_at: float) -> float | None:
-        """Return since when the student was away if they have just come back; None otherwise."""
-        was_away = self._looked_at is not None and looked_at - self._looked_at >= AWAY_S
-        return self._looked_at if was_away and self.report is None else None
+        """Return since when the student was away if they have just come back; None otherwise.
+
+        While a report stands, it is made anew, with what has ended since, when they come back.
+        """
+        if self._looked_at is None or looked_at - self._looked_at < AWAY_S:
+            return None
+        return self._looked_at if self.report is None else float(self.report["since"])
 
     def tell(self, since: float, lease_ends: Iterable[View], measured: Iterable[View]) -> None:
         """Report what has ended since then, unless nothing has.
@@ -102,8 +106,10 @@ class Absence:
     def looked(self, looked_at: float) -> None:
         """Note that the student looked; kept in the home once they have put the report away."""
         self._looked_at = max(looked_at, self._looked_at or 0.0)
+        if self.report is not None:
+            return  # what it tells is kept until it is put away
         self._runs = [run for run in self._runs if run.ended_at > self._looked_at]
-        if self.report is None and self._looked_at - (self._kept_at or 0.0) >= KEPT_EVERY_S:
+        if self._looked_at - (self._kept_at or 0.0) >= KEPT_EVERY_S:
             self._keep()
 
     def put_away(self) -> None:

@@ -11,6 +11,7 @@ import json
 import re
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -76,9 +77,11 @@ def measured_ages(root: Path, folder: str) -> dict[str, float]:
     """Return how long ago each experiment was measured by hand, or last claimed, in seconds."""
     evidence = root / folder / EVIDENCE
     now = time.time()
-    return {
-        key: now - (evidence / f"{key}.json").stat().st_mtime for key in _read_evidence(evidence)
-    }
+    ages = {}
+    for key in _read_evidence(evidence):
+        with suppress(OSError):  # deleted since
+            ages[key] = now - (evidence / f"{key}.json").stat().st_mtime
+    return ages
 
 
 def _handed_in_minutes(file: Path) -> dict[str, int]:

@@ -131,7 +131,9 @@ class Keeper:
         before_s = self.tabs.summary(now).active_age_s
         self.tabs.take_report(tab, report, now)
         self._tab_changed.set()
-        if before_s is None or before_s >= AWAY_S:
+        active_age_s = self.tabs.summary(now).active_age_s
+        is_here = active_age_s is not None and active_age_s < AWAY_S
+        if is_here and (before_s is None or before_s >= AWAY_S):
             self._look_again.set()  # somebody comes back
 
     def listen(self, listener: Listener) -> None:
@@ -330,10 +332,15 @@ class Keeper:
                 answer = await pool.get(f"/api/leases/ended?since={since}")
             except PoolSilent:
                 return  # the next round asks again
+            except PoolRefused as refusal:  # a pool of another version tells no ends
+                self._log.info("miglab: what ended meanwhile is not told: %s", refusal)
+                lease_ends: list[dict[str, Any]] = []
+            else:
+                lease_ends = answer.body["ends"]
             ages = await asyncio.to_thread(self._course.measured_ages) if self._course else {}
             moments = {key: pool_now - age_s for key, age_s in ages.items()}
             measured = [{"experiment": key, "at": at} for key, at in moments.items() if at > since]
-            self._absence.tell(since, answer.body["ends"], measured)
+            self._absence.tell(since, lease_ends, measured)
         self._absence.looked(pool_now - active_age_s)
 
     async def _share(self, pool: ApiClient, sign_age_s: float | None) -> None:

@@ -28,5 +28,9 @@ class KeptFiles(StaticFiles):
 
 
 def static_files(*packages: str | tuple[str, str]) -> ASGIApp:
-    """Return an application that serves the pages' static files, and those of other packages."""
-    return GZipMiddleware(KeptFiles(directory=SERVICE / "static", packages=list(packages)))
+    """Return an application that serves the pages' static files, and those of other packages.
+
+    Those of `miglab_api.web` are among them: the frame's own scripts import them.
+    """
+    every_package = [("miglab_api", "web"), *packages]
+    return GZipMiddleware(KeptFiles(directory=SERVICE / "static", packages=every_package))

@@ -55,7 +55,7 @@ export function awayCard({ trans, say, connection }, actions) {
 function words({ kind, ...event }, trans, say) {
   if (kind === 'run') {
     const name = event.path.split('/').pop();
-    const took = say.duration(event.took_s);
+    const took = say.age(event.took_s);
     return name
       ? trans.__('A run in %1 ended, after %2.', name, took)
       : trans.__('A run in a notebook ended, after %1.', took);

@@ -20,10 +20,10 @@ export function letRequestsWait(settings, connection) {
   };
 }
 
-/** The request with the token of the new session. */
+/** The request with the token of the new session: of several, the hub takes the one of the longest path, which is first. */
 function asSignedInNow(request) {
   const again = request.clone();
-  const token = document.cookie.split('; ').findLast(cookie => cookie.startsWith('_xsrf='));
+  const token = document.cookie.split('; ').find(cookie => cookie.startsWith('_xsrf='));
   if (token) {
     again.headers.set('X-XSRFToken', token.slice('_xsrf='.length));
   }

@@ -100,7 +100,7 @@ export function createWording(trans) {
     if (fate === 'gone') {
       return view.is_given_back
         ? { title: trans.__('You released your GPU slice'), detail: '' }
-        : { title: trans.__('Your GPU slice was reclaimed'), detail: view.reason };
+        : { title: trans.__('Your GPU slice was reclaimed'), detail: view.warning?.reason ?? view.reason };
     }
     if (ticket?.state === 'over') {
       return { title: trans.__('You are no longer in the queue'), detail: ticket.message };
