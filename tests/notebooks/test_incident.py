@@ -25,6 +25,8 @@ SHOWN_IN = {
     "stale optimizer state": {"norms", "checksums", "replay", "swap"},
 }
 """By fault, the measurements in which the culprit can be read; the guide has them as a table."""
+CLOCKS = {"times", "waits", "ping"}
+"""On busy cores a clock may name nobody, or a healthy worker whom other programs held up."""
 
 
 @functools.cache
@@ -73,18 +75,19 @@ def signs_of(outcome):
 @pytest.mark.long
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_found_by_two_measurements_or_more(fault):
-    """Whatever names anybody names the culprit; on busy cores a time may name nobody."""
+    """What compares values names the culprit alone; of the clocks one at least names a slow one."""
     signs = signs_of(outcome_of(fault))
-    assert set().union(*signs.values()) == {CULPRIT}
-    measurements = signs.keys() | {"swap"}
-    assert len(measurements) >= 2
-    assert measurements <= SHOWN_IN[fault] <= measurements | {"times", "waits", "ping"}
+    by_value = {name: workers for name, workers in signs.items() if name not in CLOCKS}
+    assert all(workers == {CULPRIT} for workers in by_value.values())
+    assert by_value.keys() == SHOWN_IN[fault] - CLOCKS - {"swap"}
+    clocks = SHOWN_IN[fault] & CLOCKS
+    assert not clocks or any(CULPRIT in signs.get(name, ()) for name in clocks)
 
 
 @pytest.mark.long
 def test_nothing_names_a_healthy_worker():
-    """Without a fault no rule finds anybody."""
-    assert signs_of(outcome_of("")) == {}
+    """Without a fault no rule finds anybody by a value."""
+    assert signs_of(outcome_of("")).keys() <= CLOCKS
 
 
 @pytest.mark.long
@@ -101,6 +104,8 @@ def test_a_swap_moves_what_is_the_workers_and_leaves_what_is_the_places(fault):
         return
     if measurement == "waits":
         rows = {"handing": rows["handing a message over, ms"]}
+    if measurement == "times":
+        rows = {"own": rows["own computing, ms"]}
     workers = {worker_in(row, values) for row, values in rows.items()} - {None}
     assert workers == {6 if FAULTS[fault].is_of_the_place else CULPRIT}
 
