@@ -273,7 +273,9 @@ WORLDS: Mapping[str, tuple[BrokenWorld, ...]] = {
         BrokenWorld("every worker is throttled", f"{CLUSTER}:kind_at", changes.fault_everywhere),
     ),
     "WL-2": (
-        BrokenWorld("nothing learns", "labkit.exercises.cluster:Worker", changes.without_update),
+        BrokenWorld(
+            "nothing learns", "labkit.exercises.cluster:ClusterWorker", changes.without_update
+        ),
         BrokenWorld(
             "with the fault, nothing learns", f"{CLUSTER}:kind_at", changes.faulty_do_not_learn
         ),

@@ -283,7 +283,7 @@ def look_at(fault, worker, name):
     if not labkit.is_measured_here():
         return 'optional: `look_at("scaled gradients", 2, "norms")` shows it'
     readings = labkit.ranks(labkit.exercises.run_cluster, n=8, fault=fault, at=worker).values[0]["readings"]
-    return labkit.exercises.Reading(readings[name], f"{name}, with worker {worker}: {fault}")
+    return labkit.exercises.ClusterReading(readings[name], f"{name}, with worker {worker}: {fault}")
 
 
 look_at("scaled gradients", 2, "norms")

@@ -254,3 +254,5 @@ def test_signed_out_is_said_with_a_way_back(page: Page, lab: TemporaryLab):
     expect(blocked).to_be_visible()  # and no way to a sign-in that cannot succeed
     expect(blocked.get_by_role("link")).to_be_hidden()
     expect(page.locator(".jp-Dialog")).to_have_count(0)
+    browser.send("Emulation.setDocumentCookieDisabled", {"disabled": False})
+    browser.detach()

@@ -29,7 +29,7 @@ def test_the_notebook_prints_the_slice_the_ledger_leased(page: Page, lab: Tempor
     page.wait_for_url("**/user/ada/lab**")
     opened = page.get_by_role("tabpanel", name="Open lab")
     expect(opened.get_by_text("You hold 1g.5gb. Guaranteed until")).to_be_visible()
-    expect(opened.get_by_role("listitem")).to_have_count(10)
+    expect(opened.get_by_role("listitem")).to_have_count(11)
     expect(page.get_by_text("Launcher")).to_have_count(0)
     assert serious_problems(page, ".miglab-start") == []
     picture(page, "start-page")

@@ -30,7 +30,7 @@ from labkit.exercises.formula_checks import (
     check_split_time,
     check_step_price,
 )
-from labkit.exercises.incident import Incident, Reading
+from labkit.exercises.incident import ClusterReading, Incident
 from labkit.exercises.incident_checks import check_disagreeing, check_stands_out
 from labkit.exercises.kernel_checks import check_softmax
 from labkit.exercises.memory_checks import check_ledger, check_zero_step

@@ -140,7 +140,7 @@ class Checkpoint:
     momenta: list[Any]
 
 
-class Worker:
+class ClusterWorker:
     """A worker with which nothing is wrong.
 
     Args:
@@ -240,7 +240,7 @@ class StepNotes:
     after: list[Any] = field(repr=False)
 
 
-def take_step(worker: Worker, step: int) -> StepNotes:
+def take_step(worker: ClusterWorker, step: int) -> StepNotes:
     """Take one step of the training: compute, exchange from the last layer on, update."""
     ring, began_s, began_cpu_s = worker.ring, time.perf_counter(), time.thread_time()
     ring.sending_s, ring.waiting_s = [], []
@@ -262,7 +262,7 @@ def take_step(worker: Worker, step: int) -> StepNotes:
     )
 
 
-def train_to_restart(worker: Worker, kind: type[Worker]) -> Worker:
+def train_to_restart(worker: ClusterWorker, kind: type[ClusterWorker]) -> ClusterWorker:
     """Train to the restart, and return the worker of another kind that goes on from there."""
     older = worker.checkpoint()
     for step in range(RESTART):

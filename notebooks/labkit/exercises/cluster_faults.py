@@ -15,7 +15,7 @@ from labkit.exercises.cluster import (
     WORKERS,
     Checkpoint,
     ClockedRing,
-    Worker,
+    ClusterWorker,
     samples_at,
 )
 
@@ -24,7 +24,7 @@ LINK_DELAY_S = 1e-3  # of each message
 LOST_LAYER = 2  # whose bucket is dropped
 
 
-class ThrottledCard(Worker):
+class ThrottledCard(ClusterWorker):
     """It computes as if its card ran at a quarter of the clock."""
 
     def gradients(self, samples: Any, step: int) -> tuple[float, list[Any]]:
@@ -33,7 +33,7 @@ class ThrottledCard(Worker):
         return super().gradients(samples, step)
 
 
-class SlowLink(Worker):
+class SlowLink(ClusterWorker):
     """Whatever its place sends is held up, to whomever."""
 
     is_of_the_place = True
@@ -43,14 +43,14 @@ class SlowLink(Worker):
         ring.delay_s = LINK_DELAY_S
 
 
-class DuplicatedShard(Worker):
+class DuplicatedShard(ClusterWorker):
     """It reads the shard of the next place, so that nobody reads its own."""
 
     def samples(self, step: int) -> Any:
         return samples_at((self.place + 1) % WORKERS, step)
 
 
-class DroppedBucket(Worker):
+class DroppedBucket(ClusterWorker):
     """The mean of one bucket never arrives, so that it goes on with its own gradient."""
 
     def exchanged(self, layer: int, gradient: Any) -> Any:
@@ -58,20 +58,20 @@ class DroppedBucket(Worker):
         return gradient if layer == LOST_LAYER else mean
 
 
-class ScaledGradients(Worker):
+class ScaledGradients(ClusterWorker):
     """It adds its micro-batches' gradients up, and does not divide by their number."""
 
     def averaged(self, sums: list[Any]) -> list[Any]:
         return sums
 
 
-class AnotherDropoutSeed(Worker):
+class AnotherDropoutSeed(ClusterWorker):
     """It switches other units off than all other workers."""
 
     seed = OTHER_SEED
 
 
-class Bf16Accumulator(Worker):
+class Bf16Accumulator(ClusterWorker):
     """It adds its micro-batches' gradients up in bf16."""
 
     def accumulators(self) -> list[Any]:
@@ -80,7 +80,7 @@ class Bf16Accumulator(Worker):
         return [torch.zeros(shape, dtype=torch.bfloat16) for shape in SHAPES]
 
 
-class StaleOptimizerState(Worker):
+class StaleOptimizerState(ClusterWorker):
     """It went on with the momentum of an older checkpoint."""
 
     def restore(self, last: Checkpoint, older: Checkpoint) -> None:
@@ -88,7 +88,7 @@ class StaleOptimizerState(Worker):
         self.momenta = older.momenta
 
 
-FAULTS: Mapping[str, type[Worker]] = {
+FAULTS: Mapping[str, type[ClusterWorker]] = {
     "throttled card": ThrottledCard,
     "slow link": SlowLink,
     "duplicated shard": DuplicatedShard,

@@ -12,7 +12,7 @@ from typing import Any
 
 from labkit.arguments import public
 from labkit.exercises import cluster
-from labkit.exercises.cluster import LAYERS, WORKERS, ClockedRing, StepNotes, Worker
+from labkit.exercises.cluster import LAYERS, WORKERS, ClockedRing, ClusterWorker, StepNotes
 from labkit.exercises.cluster_faults import FAULTS
 
 Table = dict[str, list[Any]]
@@ -40,7 +40,9 @@ def run_cluster(
 
     torch.set_num_threads(1)
     ring = ClockedRing()
-    worker = cluster.train_to_restart(Worker(ring.rank, ring), kind_at(fault, at, ring.rank, seats))
+    worker = cluster.train_to_restart(
+        ClusterWorker(ring.rank, ring), kind_at(fault, at, ring.rank, seats)
+    )
     at_restart = cluster.held_out_bits(worker.parameters)
     notes = [cluster.take_step(worker, step) for step in range(cluster.RESTART, cluster.STEPS)]
     own_rows = {name: read(worker, notes) for name, read in READ.items()}
@@ -53,18 +55,18 @@ def run_cluster(
     return {"readings": readings, "pings": pings, "bits": bits, "at restart": at_restart}
 
 
-def kind_at(fault: str, at: int, place: int, seats: Sequence[int]) -> type[Worker]:
+def kind_at(fault: str, at: int, place: int, seats: Sequence[int]) -> type[ClusterWorker]:
     """The kind of the worker at a place."""
-    kind = FAULTS.get(fault, Worker)
+    kind = FAULTS.get(fault, ClusterWorker)
     is_here = place == at if kind.is_of_the_place else seats[place] == at
-    return kind if is_here else Worker
+    return kind if is_here else ClusterWorker
 
 
 def _joined(rows_of_workers: Sequence[Mapping[str, Any]]) -> Table:
     return {row: [rows[row] for rows in rows_of_workers] for row in rows_of_workers[0]}
 
 
-def times(_: Worker, notes: Sequence[StepNotes]) -> dict[str, Any]:
+def times(_: ClusterWorker, notes: Sequence[StepNotes]) -> dict[str, Any]:
     """What a step takes by the clock on the wall, and how long the worker itself computes."""
     return {
         "whole step, ms": 1e3 * statistics.median(note.step_s for note in notes),
@@ -72,7 +74,7 @@ def times(_: Worker, notes: Sequence[StepNotes]) -> dict[str, Any]:
     }
 
 
-def waits(_: Worker, notes: Sequence[StepNotes]) -> dict[str, Any]:
+def waits(_: ClusterWorker, notes: Sequence[StepNotes]) -> dict[str, Any]:
     """What messages take: to hand one over, to wait for a step's first, for all of a step."""
     handing_s = statistics.median(seconds for note in notes for seconds in note.sending_s)
     first_s = statistics.median(note.waiting_s[0] for note in notes)
@@ -84,7 +86,7 @@ def waits(_: Worker, notes: Sequence[StepNotes]) -> dict[str, Any]:
     }
 
 
-def norms(_: Worker, notes: Sequence[StepNotes]) -> dict[str, Any]:
+def norms(_: ClusterWorker, notes: Sequence[StepNotes]) -> dict[str, Any]:
     """The last gradient's norm by layer, before and after the all-reduce."""
     last = notes[-1]
     sides = {"before": last.before, "after": last.after}
@@ -95,7 +97,7 @@ def norms(_: Worker, notes: Sequence[StepNotes]) -> dict[str, Any]:
     }
 
 
-def checksums(worker: Worker, _: Sequence[StepNotes]) -> dict[str, Any]:
+def checksums(worker: ClusterWorker, _: Sequence[StepNotes]) -> dict[str, Any]:
     """A checksum of the parameters after the last step, by layer."""
     return {
         layer: cluster.checksum(matrix)
@@ -103,13 +105,13 @@ def checksums(worker: Worker, _: Sequence[StepNotes]) -> dict[str, Any]:
     }
 
 
-def losses(_: Worker, notes: Sequence[StepNotes]) -> dict[str, Any]:
+def losses(_: ClusterWorker, notes: Sequence[StepNotes]) -> dict[str, Any]:
     """The loss of the worker's own samples, in the last three steps."""
     names = ("two steps before", "the step before", "last step")
     return {name: note.loss for name, note in zip(names, notes[-3:], strict=True)}
 
 
-def samples(worker: Worker, notes: Sequence[StepNotes]) -> dict[str, Any]:
+def samples(worker: ClusterWorker, notes: Sequence[StepNotes]) -> dict[str, Any]:
     """A checksum of the samples that it read last, and that of its place's own shard."""
     listed = cluster.samples_at(worker.place, cluster.STEPS - 1)
     return {
@@ -118,7 +120,7 @@ def samples(worker: Worker, notes: Sequence[StepNotes]) -> dict[str, Any]:
     }
 
 
-def numbers(_: Worker, notes: Sequence[StepNotes]) -> dict[str, Any]:
+def numbers(_: ClusterWorker, notes: Sequence[StepNotes]) -> dict[str, Any]:
     """What the numbers of the gradient that it sent look like."""
     import torch
 
@@ -132,12 +134,12 @@ def numbers(_: Worker, notes: Sequence[StepNotes]) -> dict[str, Any]:
     }
 
 
-READ: Mapping[str, Callable[[Worker, Sequence[StepNotes]], dict[str, Any]]] = {
+READ: Mapping[str, Callable[[ClusterWorker, Sequence[StepNotes]], dict[str, Any]]] = {
     read.__name__: read for read in (times, waits, norms, checksums, losses, samples, numbers)
 }
 
 
-def replay(worker: Worker) -> dict[str, Any]:
+def replay(worker: ClusterWorker) -> dict[str, Any]:
     """One step on the same samples for all: the loss, and how far the gradient is from the median.
 
     The distance is the norm of the difference over that of the median, by layer.

@@ -49,7 +49,7 @@ SHOWS: Mapping[str, str] = {
 Acts = tuple[tuple[str, int], ...]
 
 
-class Reading(dict[str, list[Any]]):
+class ClusterReading(dict[str, list[Any]]):
     """What a measurement shows: by row, a list with a value for each worker."""
 
     def __init__(self, rows: Mapping[str, Sequence[Any]], caption: str) -> None:
@@ -188,7 +188,7 @@ class Incident:
             self._pay(act, minutes)
 
     @public
-    def measure(self, name: str) -> Reading:
+    def measure(self, name: str) -> ClusterReading:
         """Measure something of all workers.
 
         Args:
@@ -201,7 +201,7 @@ class Incident:
             raise WrongArgument(f"measure takes one of {', '.join(PRICES_MIN)}, not {name!r:.40}.")
         self._pay_once(name, PRICES_MIN[name])
         rows = self._run()["readings"][name]
-        return Reading(rows, f"{name}: {SHOWS[name]}. {self._left()}{self._seating()}")
+        return ClusterReading(rows, f"{name}: {SHOWS[name]}. {self._left()}{self._seating()}")
 
     @public
     def ping(self, a: int, b: int) -> shown.Showable:
