@@ -37,7 +37,7 @@ labkit.card(place)
 #
 # 1. reads four micro-batches from its *shard*, an eighth of the text;
 # 2. adds up their gradients, with dropout: the run's seed switches **the same** hidden units off on all workers;
-# 3. divides by four, and all-reduces each layer's gradient as a bucket of its own, in a ring (worker 0 sends to 1, 7 to 0);
+# 3. divides by four, and all-reduces each layer's gradient as a bucket of its own, in a ring (worker 0 sends to 1, 7 to 0), so that each waits for the one *before* it;
 # 4. takes a step of SGD with momentum, on its own copy of the parameters.
 #
 # At step 30 the cluster was restarted from its last checkpoint, and goes on to step 60. Since the restart one worker
@@ -153,7 +153,7 @@ print(disagreeing_verdict)
 # ## Your incident
 #
 # Worker and fault are drawn for you. You have 60 minutes; a measurement costs what the table says (not the seconds that it takes here), and
-# may be looked at again for nothing. A wrong accusation costs 30 minutes; where 30 or fewer are left, it loses the incident. 64 accusations are possible.
+# may be looked at again for nothing. A wrong accusation costs 30 minutes; where 30 or fewer are left, it loses the incident. Eight workers and eight faults make 64 accusations.
 
 # %%
 cluster = labkit.exercises.Incident()
@@ -161,7 +161,8 @@ cluster
 
 # %% [markdown]
 # Measure in cells of your own below, one at a time, and write down after each which faults are left. Your two rules read
-# the tables: `stands_out(reading["own computing, ms"])`, and `disagreeing(reading)` for whatever must be the same on all workers.
+# the tables: `stands_out(reading["own computing, ms"])`, and `disagreeing(reading)` for whatever must be the same on all workers:
+# checksums, and of the norms the rows *after*. A ping says little without a second one beside it.
 
 # %%
 # <solution>
@@ -190,7 +191,7 @@ else:
 
 # %% [markdown]
 # When two independent findings name the same worker and fault, accuse: `cluster.accuse(3, "slow link")`. (A slow link is
-# accused by the place that it leaves.)
+# accused by the place that it leaves. That all other faults are ruled out counts as one finding.)
 
 # %%
 # <student>

@@ -123,7 +123,7 @@ def _value_in_words(value: Any) -> str:
 check_attainable = ExactFormula(
     "attainable",
     lambda intensity, flops_per_s, bytes_per_s: min(flops_per_s, intensity * bytes_per_s),
-    ((0.25, 1e12, 1e11), (10.0, 1e12, 1e11), (500.0, 1e12, 1e11)),
+    ((0.25, 1e12, 1e11), (10.0, 1e12, 1e11), (500.0, 1e12, 1e11), (4.0, 1e12, 1e12)),
     {
         "right of the ridge, arithmetic is the limit: flops_per_s is the most": (
             lambda intensity, flops_per_s, bytes_per_s: intensity * bytes_per_s
@@ -156,6 +156,11 @@ INSIDE = [
     (OPERATORS, "aten::sum", 9.0, 12.0),
     (KERNELS, "sum", 14.0, 16.0),
 ]
+UNORDERED = [
+    (KERNELS, "add", 4.0, 8.0),
+    (OPERATORS, "aten::linear", 1.0, 9.0),
+    (KERNELS, "gemm", 2.0, 6.0),
+]
 
 
 def _busy_share(spans: Sequence[Span], lane: str) -> float:
@@ -182,14 +187,19 @@ def _draw_spans(luck: random.Random) -> tuple[list[Span], str]:
 check_busy_share = ExactFormula(
     "busy_share",
     _busy_share,
-    ((APART, KERNELS), (INSIDE, OPERATORS), (APART, MESSAGES)),
+    ((APART, KERNELS), (INSIDE, OPERATORS), (APART, MESSAGES), (UNORDERED, KERNELS)),
     {
         "divide by the time of the whole step": busy_ms,
         "an operation that runs inside another one is counted twice": (
             lambda spans, lane: sum(b - a for of, _, a, b in spans if of == lane) / _step_ms(spans)
         ),
     },
-    ("operations apart", "operations inside others", "a lane in which nothing ran"),
+    (
+        "operations apart",
+        "operations inside others",
+        "a lane in which nothing ran",
+        "operations in no order, and none at 0",
+    ),
     draw=_draw_spans,
 )
 
@@ -205,7 +215,7 @@ def _rank(samples: Sequence[float], percent: float) -> int:
 check_percentile = ExactFormula(
     "percentile",
     lambda samples, percent: sorted(samples)[_rank(samples, percent) - 1],
-    tuple((WAITS, percent) for percent in (50.0, 90.0, 99.0, 100.0, 10.0, 15.0)),
+    tuple((WAITS, percent) for percent in (50.0, 90.0, 99.0, 100.0, 10.0, 15.0, 12.0)),
     {
         "sort the samples first": lambda samples, percent: samples[_rank(samples, percent) - 1],
         "one too far: the first sample has index 0": (
@@ -222,7 +232,7 @@ check_percentile = ExactFormula(
 check_per_sm_ratio = ExactFormula(
     "per_sm_ratio",
     lambda big, big_sms, small, small_sms: (big / big_sms) / (small / small_sms),
-    ((200.0, 100, 20.0, 10), (98.0, 98, 28.0, 14), (30.0, 10, 1.0, 2)),
+    ((200.0, 100, 20.0, 10), (98.0, 98, 28.0, 14), (30.0, 10, 1.0, 2), (100.0, 98, 13.0, 14)),
     {
         "that is the ratio of the rates: divide each by its own SMs first": (
             lambda big, big_sms, small, small_sms: big / small
@@ -295,6 +305,7 @@ check_choose = ExactFormula(
         (_rows(("small", 9, 9, True), ("big", 2, 14, True)), 10),
         (_rows(("small", 9, 9, True), ("big", 2, 14, True)), 8),
         (_rows(("small", 1, 1, False), ("middle", 3, 6, True), ("big", 2, 14, True)), 8),
+        (_rows(("big", 2, 14, True), ("small", 4, 9, True), ("middle", 3, 12, True)), 8),
         (_rows(("small", 9, 9, True)), 8),
         (_rows(("small", 8, 9, True)), 8),
     ),

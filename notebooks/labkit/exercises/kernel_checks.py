@@ -20,7 +20,8 @@ CASES = (
     ("with a narrow last block", 3, 19, 8, 1.0, ""),
     ("with the largest number in the last block", 2, 32, 8, 3.0, "rising"),
     ("with the largest number in the first block", 2, 32, 8, 3.0, "falling"),
-    ("with numbers of about 1000", 3, 24, 8, 1000.0, ""),
+    ("with numbers of about 1000, the largest last", 3, 32, 8, 1000.0, "rising"),
+    ("with numbers of about 1000, the largest first", 3, 32, 8, 1000.0, "falling"),
     ("with numbers far below zero", 2, 16, 8, 1.0, "low"),
 )
 """In words; rows, columns, a block's columns, a factor of the numbers, and their order."""

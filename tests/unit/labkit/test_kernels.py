@@ -39,7 +39,7 @@ def overflowing(x, block):
         (plain_softmax, ""),
         (without_the_last_block, "never written"),
         (of_each_block, "with three blocks: a number is off by"),
-        (overflowing, "with numbers of about 1000: there are nan or inf"),
+        (overflowing, "with numbers of about 1000, the largest last: there are nan or inf"),
     ],
 )
 def test_a_kernel_is_judged_on_the_matrices_of_the_exercise(softmax, fault):
