@@ -57,54 +57,57 @@ class StaffMessages(Subject):
     def send(self, request: MessageRequest, actor: str) -> SentMessage:
         """Send a message, which is shown from now on."""
         with self.store.write(durable=True) as tx:
-            end_expired_messages(self.store, tx)
-            if (
-                request.to_course is not None
-                and request.to_course not in self.store.settings.courses
-            ):
-                raise Refused(
-                    "not-in-course", f"There is no course {request.to_course!r} here.", 404
-                )
-            if len(self.store.state.messages) >= MESSAGES_MAX:
+            if self._room_for_messages(tx) < 1:
                 raise Refused(
                     "too-many-messages",
                     f"{MESSAGES_MAX} messages are on display already, the maximum. "
                     "End some that are not needed any more.",
                     429,
                 )
-            row = MessageRow(
-                id=self.store.ledger.new_id("message"),
-                at=tx.at,
-                by=actor,
-                to_user=request.to_user,
-                to_server=request.to_server,
-                to_course=request.to_course,
-                text=request.text,
-                until=tx.at + 60 * request.minutes,
-            )
-            tx.put(row, actor, request.text, "message")
+            row = self._put_message(tx, request, actor)
         return SentMessage.of(row)
 
     @locked
     def send_each(self, messages: Sequence[MessageRequest], actor: str) -> list[SentMessage]:
-        """Send each of some students a message of their own: all of them, or none.
+        """Send each of some students a message of their own, in one step: all of them, or none.
 
         Raises:
             Refused: so many more messages cannot be displayed at once.
         """
         with self.store.write(durable=True) as tx:
-            end_expired_messages(self.store, tx)
-        room = MESSAGES_MAX - len(self.store.state.messages)
-        if len(messages) > room:
-            raise Refused(
-                "too-many-messages",
-                f"{len(messages)} students are selected, and each gets a message of their own, but "
-                f"only {room} more can be on display now ({MESSAGES_MAX} in all). Nothing was "
-                "sent. Clear the selection and send to all of the class, which is one message; or "
-                "select fewer, or withdraw some messages on the page “Log”.",
-                429,
-            )
-        return [self.send(message, actor) for message in messages]
+            room = self._room_for_messages(tx)
+            if len(messages) > room:
+                raise Refused(
+                    "too-many-messages",
+                    f"{len(messages)} students are selected, and each gets a message of their own, "
+                    f"but only {room} more can be on display now ({MESSAGES_MAX} in all). Nothing "
+                    "was sent. Clear the selection and send to all of the class, which is one "
+                    "message; or select fewer, or withdraw some messages on the page “Log”.",
+                    429,
+                )
+            rows = [self._put_message(tx, message, actor) for message in messages]
+        return [SentMessage.of(row) for row in rows]
+
+    def _room_for_messages(self, tx: Transaction) -> int:
+        """Return how many more messages can be on display, once those that expired have ended."""
+        end_expired_messages(self.store, tx)
+        return MESSAGES_MAX - len(self.store.state.messages)
+
+    def _put_message(self, tx: Transaction, request: MessageRequest, actor: str) -> MessageRow:
+        if request.to_course is not None and request.to_course not in self.store.settings.courses:
+            raise Refused("not-in-course", f"There is no course {request.to_course!r} here.", 404)
+        row = MessageRow(
+            id=self.store.ledger.new_id("message"),
+            at=tx.at,
+            by=actor,
+            to_user=request.to_user,
+            to_server=request.to_server,
+            to_course=request.to_course,
+            text=request.text,
+            until=tx.at + 60 * request.minutes,
+        )
+        tx.put(row, actor, request.text, "message")
+        return row
 
     @locked
     def message(self, number: int) -> SentMessage:

@@ -111,6 +111,14 @@ def test_many_messages_are_sent_all_or_none(world: World) -> None:
     assert len(world.pool.staff.send_each(each, INA)) == MESSAGES_MAX
 
 
+def test_a_refused_message_takes_the_others_with_it(world: World) -> None:
+    """They are one transaction: the first is not sent, either."""
+    each = [note(to_user="ada"), note(to_course="visoin")]
+    with pytest.raises(Refused, check=because("not-in-course")):
+        world.pool.staff.send_each(each, INA)
+    assert world.pool.staff.messages() == []
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
