@@ -68,7 +68,7 @@ def clocks(fault, at):
 
 
 spots = {f"worker {worker}": worker for worker in WORKERS}
-timed = labkit.steps.together(clocks, spots, value="step", n=8, seconds=15, link=LINK, fault="throttled card", at=5)
+timed = labkit.steps.together(clocks, spots, value="step", n=8, seconds=15, link=LINK, on="cpu", fault="throttled card", at=5)
 slow_worker = labkit.experiment("WL-1", timed)
 
 # %%
@@ -220,7 +220,7 @@ def end(incident, label):
 
 both = {"with the fault": 0, "repaired": 1}
 ended = [
-    labkit.steps.together(end, {label: x}, value="bits", n=8, seconds=15, link=LINK, incident=cluster, label=label)
+    labkit.steps.together(end, {label: x}, value="bits", n=8, seconds=15, link=LINK, on="cpu", incident=cluster, label=label)
     for label, x in both.items()
 ]
 told_by_loss = labkit.experiment("WL-2", ended)
@@ -283,7 +283,7 @@ print(f"your next cluster has {my_watch['workers']} workers, and you may measure
 def look_at(fault, worker, name):
     if not labkit.is_measured_here():
         return 'optional: `look_at("scaled gradients", 2, "norms")` shows it'
-    readings = labkit.ranks(labkit.exercises.run_cluster, n=8, fault=fault, at=worker).values[0]["readings"]
+    readings = labkit.ranks(labkit.exercises.run_cluster, n=8, on="cpu", fault=fault, at=worker).values[0]["readings"]
     return labkit.exercises.ClusterReading(readings[name], f"{name}, with worker {worker}: {fault}")
 
 

@@ -20,6 +20,7 @@ from labkit.exercises.cluster import WORKERS
 from labkit.exercises.cluster_faults import FAULTS
 from labkit.exercises.cluster_readings import run_cluster
 from labkit.measuring.measure import ranks
+from labkit.run.borrowed import ON_CPU
 from labkit.run.jobs import nobody_is_there
 from labkit.student import draw, student_here
 
@@ -176,7 +177,7 @@ class Incident:
         seats = self._seats
         if seats not in self._runs:
             training = {"fault": self._fault, "at": self._at, "seats": list(seats)}
-            outcome = ranks(run_cluster, n=WORKERS, timeout_s=TIMEOUT_S, **training)
+            outcome = ranks(run_cluster, n=WORKERS, timeout_s=TIMEOUT_S, on=ON_CPU, **training)
             self._runs[seats] = outcome.values[0]
         return self._runs[seats]
 

@@ -57,8 +57,8 @@ async def _run_and_read(
             every function has a sample.
         ranks: how many children.
         timeout_s: how long the children may live.
-        on: the shape to borrow; None for what the server holds, or the course's usual shape where
-            it lends.
+        on: the shape to borrow, or "cpu"; None for what the server holds, or the course's usual
+            shape where it lends.
         on_update: called with the record while readings come in.
         options: as for `make_job`.
     """
@@ -72,7 +72,9 @@ async def _run_and_read(
     try:
         if shape is None:
             share_device = bool(options.get("share_device"))
-            added, readings.backend = await assign_devices(ranks, share_device=share_device)
+            added, readings.backend = await assign_devices(
+                ranks, share_device=share_device, on_cpu=on == borrowed.ON_CPU
+            )
         job = make_job(kind, functions, arguments, backend=readings.backend, **options)
         await run_job(workers(job, added, timeout_s, shape), readings, update)
     except errors.LabError as error:
@@ -112,6 +114,7 @@ async def measure_async(
         budget_s: stop after this long and say so.
         timeout_s: end the children after this long, whatever they do.
         on: the shape to borrow, on a server that borrows; the course's usual one by default.
+            "cpu" is the container's CPU on every server.
         on_update: called with the unfinished record while samples come in.
         arguments: passed to the function.
     """

@@ -98,18 +98,19 @@ def count_visible(choices: Sequence[str]) -> int:
 
 
 async def assign_devices(
-    count: int, *, share_device: bool = False
+    count: int, *, share_device: bool = False, on_cpu: bool = False
 ) -> tuple[list[dict[str, str]], str]:
     """Assign a device and threads to each rank.
 
     Args:
         count: how many ranks.
         share_device: with fewer devices than ranks, these share them instead of going to the CPU.
+        on_cpu: no rank gets a device.
 
     Returns:
         For each rank the additions to its environment, and the backend.
     """
-    choices, backend = await _device_choices(count)
+    choices, backend = ((), "gloo") if on_cpu else await _device_choices(count)
     backend = backend if 1 < count <= len(choices) else "gloo"
     if share_device and choices:
         choices = tuple(choices[rank % len(choices)] for rank in range(count))

@@ -197,6 +197,7 @@ def together(
         relative: draw every value over the first spot's.
         series: label and the series it belongs to, where there are several.
         on: the shape to borrow, on a server that borrows; the course's usual one by default.
+            "cpu" is the container's CPU on every server.
         share_device: with fewer GPUs or slices than ranks, share them instead of going to the CPU.
         arguments: passed to the function.
     """

@@ -47,6 +47,9 @@ CUT_OFF = (
 )
 
 Message = dict[str, Any]
+ON_CPU = "cpu"
+"""In place of a shape: the container's CPU, whatever the server holds or its course lends."""
+
 waits: ContextVar[Callable[[str], None]] = ContextVar("waits", default=lambda sentence: None)
 """Called with a sentence when a measurement waits for its slice."""
 
@@ -57,7 +60,7 @@ def lent_shapes(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def shape_to_borrow(on: str | None, environ: Mapping[str, str], ranks: int = 1) -> str | None:
-    """The shape to borrow; None where this server measures on what it holds.
+    """The shape to borrow; None where this server measures on what it holds, or on its CPU.
 
     Several ranks borrow a slice each where the course lends so many of the usual shape.
 
@@ -65,6 +68,8 @@ def shape_to_borrow(on: str | None, environ: Mapping[str, str], ranks: int = 1) 
         WrongArgument: a shape was asked for that is not lent here.
     """
     shapes = lent_shapes(environ)
+    if on == ON_CPU:
+        return None
     if on is None:
         several = f"{ranks}x{shapes[0]}" if shapes else ""
         return several if several in shapes else next(iter(shapes), None)

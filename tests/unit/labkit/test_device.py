@@ -6,6 +6,7 @@ from labkit.errors import NoRealSlice
 from labkit.machine import device, parts
 from labkit.measuring import place
 from labkit.records import CpuBudget, Device, Lease, Place, Tier
+from labkit.run.borrowed import shape_to_borrow
 
 CPU = Device("cpu", "Xeon", 1024)
 SLICE = Device("cuda", "A100", 4864, sms=14, uuid="MIG-a", is_slice=True)
@@ -113,6 +114,18 @@ async def test_ranks_that_may_share_go_around_the_devices(
     added, chosen_backend = await place.assign_devices(ranks, share_device=True)
     assert [env["CUDA_VISIBLE_DEVICES"] for env in added] == visible
     assert chosen_backend == backend
+
+
+async def test_ranks_on_the_cpu_take_no_device_and_borrow_none(monkeypatch):
+    """Where the server holds as many slices as there are ranks, and where its course lends some."""
+    monkeypatch.setenv("MIGLAB_SLICES", "MIG-a,MIG-b")
+    monkeypatch.setitem(place._PLACE, "here", holding(Tier.CPU))
+    added, backend = await place.assign_devices(2, on_cpu=True)
+    assert [env["CUDA_VISIBLE_DEVICES"] for env in added] == ["", ""]
+    assert backend == "gloo"
+    lending = {"MIGLAB_BORROW": '["1g.5gb", "2x1g.5gb"]'}
+    assert shape_to_borrow("cpu", lending, ranks=2) is None
+    assert shape_to_borrow(None, lending, ranks=2) == "2x1g.5gb"
 
 
 @pytest.mark.parametrize(("sms", "half", "share"), [(14, 6, 14 / 6), (42, 20, 2.1), (132, 66, 2.0)])
