@@ -183,7 +183,6 @@ else:
     print(cluster.accuse([read == listed for read, listed in pairs].index(False), "duplicated shard"))
 # </solution>
 # <student>
-# print(cluster)
 # # cluster.measure("times")
 # # cluster.ping(0, 1)
 # # cluster.swap(0, 1)
