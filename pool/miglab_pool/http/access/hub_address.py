@@ -16,7 +16,7 @@ from miglab_pool.hub_answers import HubMisunderstood, hub_base_url
 
 log = logging.getLogger(__name__)
 
-UNTIL_KNOWN_S, KNOWN_S = 2.0, 60.0
+UNTIL_KNOWN_S, KNOWN_S = 0.5, 60.0  # below the time in which anybody signs in
 
 
 class HubAddress:
@@ -36,6 +36,7 @@ class HubAddress:
     ) -> None:
         self.access = access
         self._hub, self._moved = hub, tuple(moved)
+        self._logged_problem = ""
 
     async def follow(self) -> None:
         """Ask the hub again and again, for as long as the service runs."""
@@ -51,8 +52,11 @@ class HubAddress:
         except httpx.HTTPError:
             return False  # the hub is not up (yet); requests that need it say so
         except HubMisunderstood as error:
-            log.warning("whether the hub is where lab.toml says is not known: %s", error)
+            if self._logged_problem != str(error):
+                self._logged_problem = str(error)
+                log.warning("whether the hub is where lab.toml says is not known: %s", error)
             return False
+        self._logged_problem = ""
         if base_url != self.access.base_url:
             log.warning(
                 "the hub at %s is below %s, not below %s: so are the pages of this service",
