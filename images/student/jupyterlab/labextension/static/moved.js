@@ -6,6 +6,7 @@
 
 const KEY = 'miglab-moved';
 const MARK = 'miglab-before-move';
+const DRAWN_MS = 10_000; // by then outputs have their height
 
 /** The plugin; and `remember`, to be called before the page goes to the new server. */
 export function movedOutputs(lab) {
@@ -57,17 +58,19 @@ async function recall(panel, savedPlaces, keep) {
   const old = new Set(place.cells);
   panel.content.widgets.filter(cell => old.has(cell.model.id)).forEach(cell => mark(cell, place, keep));
   await panel.revealed;
-  if (place.seen >= 0) {
+  const { seen } = place;
+  if (seen >= 0) {
     const { content } = panel;
     let hasGone = false; // the student, elsewhere, before JupyterLab had drawn all that is above the place
     for (const kind of ['keydown', 'pointerdown', 'wheel']) {
       content.node.addEventListener(kind, () => (hasGone = true), { once: true });
     }
     content.activeCellIndex = place.active;
-    await Promise.all(content.widgets.slice(0, place.seen + 1).map(cell => cell.ready)); // full height
-    if (!hasGone) {
-      await content.scrollToItem(place.seen, 'center');
-    }
+    await Promise.all(content.widgets.slice(0, seen + 1).map(cell => cell.ready));
+    const stay = () => void (hasGone ? growth.disconnect() : content.scrollToItem(seen, 'center'));
+    const growth = new ResizeObserver(stay); // outputs above the place are drawn after their cells
+    growth.observe(content.viewportNode);
+    setTimeout(() => growth.disconnect(), DRAWN_MS);
     place.seen = -1; // once: whoever opens it again begins where JupyterLab does
     keep();
   }
