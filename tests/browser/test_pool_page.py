@@ -121,4 +121,4 @@ async def test_times_are_the_services(lab: PageLab, page: Page) -> None:
     await lab.runner.decide(lambda _: enqueue(lab.world))
     for tab in (page, second):
         await tab.get_by_role("rowheader", name="1", exact=True).wait_for()
-        assert before_min - 30 <= await guaranteed_min(tab) <= before_min
+        assert before_min - 2 <= await guaranteed_min(tab) <= before_min

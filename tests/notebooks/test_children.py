@@ -209,6 +209,15 @@ def test_workers_have_the_kernels_environment_of_now_and_their_own_luck(monkeypa
     assert restarted[3], "no job waits for what optimizers import"
 
 
+def test_what_is_asked_to_run_on_the_cpu_borrows_nothing(monkeypatch):
+    """Where the course lends slices, and no hub could be asked for one."""
+    monkeypatch.setenv("MIGLAB_BORROW", '["1g.5gb"]')
+    ranks = labkit.ranks(says_who, n=2, on="cpu")
+    assert (ranks.tier, ranks.backend, ranks.borrowed) == (Tier.CPU, "gloo", None)
+    with pytest.raises(errors.LabError):
+        labkit.ranks(says_who, n=2)
+
+
 @pytest.mark.parametrize(
     ("call", "function", "error", "message"),
     [

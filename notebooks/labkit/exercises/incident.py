@@ -45,7 +45,7 @@ SHOWS: Mapping[str, str] = {
     "losses": "the loss of its own samples",
     "samples": "checksums of the samples that it read, and of those that its shard has",
     "numbers": "which units have no gradient, and how many numbers bf16 could hold",
-    "replay": "for all the same samples, on own parameters: loss, and how far gradients are apart",
+    "replay": "loss and distance from the median gradient: shared samples, its own parameters",
 }
 Acts = tuple[tuple[str, int], ...]
 

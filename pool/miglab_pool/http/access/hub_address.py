@@ -16,7 +16,7 @@ from miglab_pool.hub_answers import HubMisunderstood, hub_base_url
 
 log = logging.getLogger(__name__)
 
-UNTIL_KNOWN_S, KNOWN_S = 0.5, 60.0  # below the time in which anybody signs in
+UNTIL_KNOWN_S, KNOWN_S = 0.5, 60.0  # nobody signs in within the first
 
 
 class HubAddress:
@@ -36,7 +36,7 @@ class HubAddress:
     ) -> None:
         self.access = access
         self._hub, self._moved = hub, tuple(moved)
-        self._logged_problem = ""
+        self._logged_problem = ""  # the last odd answer, which the log is told of once
 
     async def follow(self) -> None:
         """Ask the hub again and again, for as long as the service runs."""
