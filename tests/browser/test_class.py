@@ -37,13 +37,19 @@ def lab() -> Iterator[TemporaryLab]:
         yield running
 
 
+def choose_course(page: Page, title: str) -> None:
+    """Choose a course and be on the page that the choice leads to, not still on the one before."""
+    with page.expect_navigation():
+        page.get_by_label("Course").select_option(title)
+
+
 def test_a_student_is_seen_once_the_notice_is_read(
     instructor: Page, page: Page, lab: TemporaryLab
 ) -> None:
     """Not known, then on CPU; a message to the selected arrives; students see their own row."""
     vi = page
     go(instructor, "Class")
-    instructor.get_by_label("Course").select_option("Computer vision")
+    choose_course(instructor, "Computer vision")
     row = instructor.get_by_role("row").filter(has_text="vi")
     expect(instructor.get_by_role("row").filter(has_text="wim")).to_contain_text("not known")
     sign_in(vi, lab, "vi")
@@ -83,7 +89,7 @@ def test_the_class_is_sorted_filtered_and_selected_by_keyboard(
         sign_in(page, lab, name)
         page.context.clear_cookies()
     go(instructor, "Class")
-    instructor.get_by_label("Course").select_option("Open lab")
+    choose_course(instructor, "Open lab")
     rows = instructor.locator("#class-rows tbody tr:visible th")
     expect(rows).to_have_text(["ada", "bea", "zoe"])
     instructor.get_by_role("button", name="Student", exact=True).press("Enter")
@@ -139,7 +145,7 @@ def test_a_message_to_the_selected_never_goes_to_all(instructor: Page) -> None:
     A filter goes with its figure; the last row's leaving stops nothing.
     """
     go(instructor, "Class")
-    instructor.get_by_label("Course").select_option("Computer vision")
+    choose_course(instructor, "Computer vision")
     rows = instructor.locator("#class-rows tbody tr:visible th")
     expect(rows).to_have_text(["vi", "wim"])
     answers = FakeClassAnswers(instructor)
