@@ -20,7 +20,7 @@ from pathlib import Path
 from labkit.errors import EvidenceDamaged
 from labkit.evidence import evidence as store
 from labkit.evidence import published
-from labkit.evidence.evidence import Evidence
+from labkit.evidence.evidence import NOT_APPLICABLE, Evidence
 from labkit.measuring import place as around
 from labkit.notebook.catalogue import EXPERIMENTS
 from labkit.records import Place, Tier, now_text
@@ -78,7 +78,11 @@ def record(
         only: patterns of experiments to be replayed, for example "DP-*".
         emulate: on a make-believe slice; such runs are never replayed.
         limit_s: per notebook.
+
+    Raises:
+        LabError: vl-convert is not installed; said before anything is run.
     """
+    figures.renderer()
     place = around.where()
     work = out / ".work"
     runs = tuple(
@@ -197,6 +201,8 @@ def _verdict(evidence: Evidence) -> str:
     if evidence.judgement is None:
         return "no verdict asked"
     verdict, expected = evidence.judgement.verdict.value, evidence.judgement.expected
+    if expected == NOT_APPLICABLE:
+        return f"{verdict}; on such a machine the claim need not apply"
     return f"{verdict}, as expected" if verdict == expected else f"{verdict}, expected {expected}"
 
 

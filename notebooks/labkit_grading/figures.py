@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from labkit.errors import LabError
@@ -16,23 +17,29 @@ PADDING = {"left": 20, "top": 5, "right": 5, "bottom": 5}
 """Pixels around a drawing: readers' fonts may be wider than what vl-convert measures by."""
 
 
-def svg(plot: Plot) -> str:
-    """A plot with title and caption.
+def renderer() -> ModuleType:
+    """Return vl-convert.
 
     Raises:
-        LabError: vl-convert is not installed.
+        LabError: it is not installed.
     """
-    return drawn(vega.spec(plot, WIDTH, titled=True))
-
-
-def drawn(spec: dict[str, Any]) -> str:
-    """A specification as SVG; `svg` says what it raises."""
     try:
         import vl_convert
     except ImportError as error:
         raise LabError("Figures are drawn by vl-convert: pip install vl-convert-python.") from error
+    module: ModuleType = vl_convert
+    return module
+
+
+def svg(plot: Plot) -> str:
+    """A plot with title and caption; `renderer` says what it raises."""
+    return drawn(vega.spec(plot, WIDTH, titled=True))
+
+
+def drawn(spec: dict[str, Any]) -> str:
+    """A specification as SVG; `renderer` says what it raises."""
     padded = json.dumps({**spec, "padding": PADDING})
-    text: str = vl_convert.vegalite_to_svg(padded, vl_version="5.8")
+    text: str = renderer().vegalite_to_svg(padded, vl_version="5.8")
     return text.strip() + "\n"
 
 

@@ -1,5 +1,6 @@
 """Rehearsing and recording: sections, evidence, figures, what may be replayed."""
 
+import sys
 import time
 from dataclasses import replace
 
@@ -96,6 +97,16 @@ def test_what_cannot_be_done_here_is_a_sentence(tmp_path, capsys):
     if not torch.cuda.is_available():
         assert cli.main(["rehearse", "--emulate-slice", "x.py"]) == 2
         assert "needs a GPU" in capsys.readouterr().err
+
+
+def test_what_records_draws_or_does_not_begin(tmp_path, monkeypatch, capsys):
+    """Without what draws the figures, nothing is run for minutes first; exit status 2."""
+    notebook = tmp_path / "9_sleeping.py"
+    notebook.write_text(SOURCE)
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    assert cli.main(["record", "--out", str(tmp_path / "gallery"), str(notebook)]) == 2
+    assert "pip install vl-convert-python" in capsys.readouterr().err
+    assert not (tmp_path / "gallery").exists()
 
 
 def place(*devices):
