@@ -209,11 +209,17 @@ class Panel:
         layers = self._layers_on.values()
         near = [run for run in layers if is_comparable(self.experiment, evidence, run)]
         far = [run for run in layers if run not in near]
-        span = None if self.experiment.unit is None else span_of(self.experiment.unit)
-        main = replace(plot_of(self.experiment, evidence, near), range_before=span)
-        if not evidence.points and not near and span is not None:
-            main = replace(main, series=(), log_y=span[0] > 0)
+        main = plot_of(self.experiment, evidence, near)
+        if not evidence.points and not near and self.experiment.unit is not None:
+            main = self._before_it_is_measured(main)
         return [main, *(plot_of(self.experiment, run) for run in far)]
+
+    def _before_it_is_measured(self, plot: Plot) -> Plot:
+        """An empty plot; its axis has numbers if the one that is predicted has its place there."""
+        span = span_of(self.experiment.unit)
+        if self.experiment.height((), span[1]) is None:
+            return replace(plot, series=())
+        return replace(plot, series=(), range_before=span, log_y=span[0] > 0)
 
     def explain(self, text: str, read_as: str = "") -> None:
         """Keep the student's explanation, and the verdict they read, with the evidence.

@@ -42,6 +42,7 @@ NARROW, WIDE = 170, 620  # pixels that a telephone leaves for the axis, and Jupy
 EVERY = 8  # pixels between the places at which a line is looked at
 SAME = 6.0  # pixels within which a point lies under another
 LEGEND = 28  # characters of a line, so that it fits
+NO_NUMBERS = {"labels": False, "ticks": False, "grid": False}
 SOLID = {"field": "solid", "type": "quantitative", "scale": None}
 IS_PLACE = re.compile(r"(^|[ =])\d")
 
@@ -163,6 +164,8 @@ class _Drawing:
         ticks = log_ticks(self.low, self.high) if self.plot.log_y else []
         axis = {"title": textwrap.wrap(self.plot.y_label, 44), "tickCount": 5, "labelOverlap": True}
         axis |= named_ticks(ticks, [number(tick) for tick in ticks])
+        if not self.shown and self.plot.range_before is None:
+            axis |= NO_NUMBERS
         return number_axis("value", (self.low, self.high), axis, log=self.plot.log_y)
 
     def _place_axis(self) -> dict[str, Any]:
@@ -184,7 +187,7 @@ class _Drawing:
         }
         axis |= {"labelSeparation": 8} | named_ticks(*self._place_ticks())
         if not self.shown:
-            axis |= {"labels": False, "ticks": False}
+            axis |= NO_NUMBERS
         return number_axis("place", self._place_domain(), axis, log=self.plot.log_x)
 
     def _place_ticks(self) -> tuple[list[float], list[str]]:

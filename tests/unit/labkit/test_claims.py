@@ -258,6 +258,18 @@ def test_what_others_measured_is_shown_beside_ones_own_after_a_prediction(tmp_pa
         assert name not in series_drawn(widgets)
 
 
+@pytest.mark.parametrize(("key", "has_numbers"), [("KN-1", True), ("WL-2", False), ("T-4", False)])
+def test_an_empty_axis_has_numbers_only_if_the_predicted_one_belongs_there(
+    key, has_numbers, tmp_path
+):
+    """A ratio has no place on an axis of bits or GFLOP/s before its base is measured."""
+    panel = Panel(EXPERIMENTS[key], tmp_path)
+    (plot,) = panel.plots(predicted=50.0 if panel.experiment.unit else None)
+    (frame, *prediction) = spec(plot)["layer"]
+    assert frame["encoding"]["y"]["axis"].get("labels", True) is has_numbers
+    assert bool(prediction) is has_numbers
+
+
 def test_the_next_step_is_open_and_its_button_is_the_strong_one(tmp_path):
     """Predict, then measure, then explain; what is said first is one sentence.
 
