@@ -28,6 +28,7 @@ from miglab_pool.applications.metrics import Metrics
 from miglab_pool.http.access.dependencies import Needs
 from miglab_pool.http.access.principal import RIGHT_PHRASES, Reach, Right, Role, reach
 from miglab_pool.http.errors import REASONS
+from miglab_pool.refused import REASONS as POOL_REASONS
 from miglab_spawner import refusals as spawner_refusals
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -110,7 +111,7 @@ def meaning(item: Any) -> str:
 def option(item: Any) -> str:
     """How a parameter is written on the command line."""
     if item.param_type_name == "argument":
-        return str(item.name).upper()
+        return str(item.metavar or item.name).upper()
     return ", ".join([*item.opts, *item.secondary_opts])
 
 
@@ -174,10 +175,14 @@ def described(name: str, trait: Any) -> list[str]:
 
 
 def refusals() -> str:
-    """The reasons that the spawner and the service give for a refusal, beside the pool's own."""
+    """The reasons that the spawner, the pool and the service give for a refusal."""
     lines = ["# Refusals", ""]
     lines += ["A refusal has a code for programs and a sentence for people.", ""]
-    for title, reasons in (("The spawner's", spawner_refusals.REASONS), ("The service's", REASONS)):
+    for title, reasons in (
+        ("The spawner's", spawner_refusals.REASONS),
+        ("The pool's", POOL_REASONS),
+        ("The service's", REASONS),
+    ):
         lines += [f"## {title}", "", "| reason | when |", "|---|---|"]
         lines += [f"| `{reason}` | {occasion} |" for reason, occasion in sorted(reasons.items())]
         lines.append("")
