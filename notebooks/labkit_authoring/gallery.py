@@ -203,7 +203,9 @@ def _verdict(evidence: Evidence) -> str:
     verdict, expected = evidence.judgement.verdict.value, evidence.judgement.expected
     if expected == NOT_APPLICABLE:
         return f"{verdict}; on such a machine the claim need not apply"
-    return f"{verdict}, as expected" if verdict == expected else f"{verdict}, expected {expected}"
+    as_expected = "as expected" if verdict == expected else f"expected {expected}"
+    mismatch = f"; but {_cell(evidence.judgement.mismatch)}" if evidence.judgement.mismatch else ""
+    return f"{verdict}, {as_expected}{mismatch}"
 
 
 def _cell(text: str) -> str:

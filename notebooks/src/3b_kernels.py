@@ -487,7 +487,7 @@ elif labkit.is_measured_here():
 # ## Hand in
 #
 # Save the notebook (Ctrl+S) and run the cell: it makes one zip of your notebooks and evidence,
-# shows a link to download it, and tells you what would not count as your own work.
+# says what is missing before you download it, and shows what your marker will see.
 #
 # To start this notebook over, run `labkit.fresh_copy("3b_kernels")`:
 # a *fresh copy* appears beside this one, and nothing of yours is overwritten.

@@ -693,7 +693,7 @@ labkit.cite("cern6")
 # %% [markdown]
 # ## DP-7: throughput against the batch of one rank
 #
-# The article: below a batch of 64 a GPU "loses speed". A slice has fewer SMs to fill: where is its knee?
+# Dettmers (2014, the article of notebook 4a): below a batch of 64 a GPU "loses speed". A slice has fewer SMs to fill: where is its knee?
 # (On a GPU: as a CUDA graph, where the knee is the GPU's, and launched by Python, where it may be Python's.)
 # **Predict** for the graph whether samples per second rise, stay flat, or fall from 32 to 1024.
 
@@ -795,7 +795,7 @@ else:
     print("optional: `nccl_on_one_device()` shows it")
 
 # %% [markdown]
-# Two trainings that know nothing of each other take turns on a device (or, here, share the CPU's cores).
+# Two trainings that know nothing of each other take turns on a device (without a GPU they share the CPU's cores).
 # **Predict:** from one training to two, does the total rise, stay flat, or fall?
 
 # %%
@@ -810,7 +810,8 @@ side_by_side = labkit.experiment("DP-9", *map(copies_of, (1, 2)))
 await side_by_side.report()
 
 # %% [markdown]
-# Habr's author gained 5-10 % by two trainings side by side.
+# Habr's author gained 5-10 % by two trainings side by side. On one H200 two of these did 1.8 times the work of one: so
+# small a training leaves the device idle while Python launches.
 #
 # ## DP-10: does DDP's memory grow with the ranks?
 #
@@ -819,7 +820,7 @@ await side_by_side.report()
 # that does not depend on the number of ranks. What may grow with the ranks lies outside PyTorch's allocator:
 # NCCL's own buffers, one more for each peer. So the memory that the *device* reports is printed as well.
 # Where every rank has a GPU or a slice, that is what you measure; elsewhere the ranks are processes on the CPU, whose
-# whole memory is measured, and nothing is said about NCCL.
+# whole memory is measured (there the views saved 18 of 64 MiB in one recording), and nothing is said about NCCL.
 # At CERN, the ranks that ran out held 2g.10gb slices of A100s with 40 GB; on a GPU, PyTorch gets at most 10 GB here, too.
 # **Predict** how many MiB the views save.
 
@@ -867,7 +868,7 @@ def outside(points):
         memory += "" if on_cpu else f", {point.value:.0f} MiB inside, of 10 GB that it may have"
         print(f"{point.label}, {point.series}: {memory}, each rank on {device_label}")
     if on_cpu:
-        print("measured on CPU ranks: the copies and views of gradients are the same, NCCL and its buffers are not there")
+        print("measured on CPU ranks: the peak of a whole process shows only part of what the views save, and NCCL is not there")
     elif len({point.label for point in points}) < 2:
         print("two devices show one number of ranks only: whether anything grows needs four")
 

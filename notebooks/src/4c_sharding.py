@@ -7,7 +7,7 @@
 #
 # - write ZeRO-1, 2 and 3 with two collectives, reduce-scatter and all-gather;
 # - say how many bytes each rank holds and sends, by formula, and count both;
-# - say when sharding everything costs memory instead of saving it, and why;
+# - say when sharding saves less memory than the formula says, and why;
 # - tell what a backend really sends from what a formula says.
 #
 # You need the all-reduce of notebook 4a and the buckets of 4b, and what Adam keeps for a parameter (two moments).
@@ -265,7 +265,7 @@ SHAPE = {"width": 128, "depth": 16, "batch": 4}
 
 def memory_steps(units):
     kinds = dict.fromkeys((*WAYS, *OF_TORCH), f"{units} units" if units > 1 else "one unit")
-    return labkit.steps.together(peaks, list(kinds), value="MiB", n=2, series=kinds, link=LINK, ways=list(kinds), steps=2, units=units, **SHAPE)
+    return labkit.steps.together(peaks, list(kinds), value="MiB", n=2, series=kinds, link=LINK, on="cpu", ways=list(kinds), steps=2, units=units, **SHAPE)
 
 
 by_formula = {"ways": WAYS, "width": SHAPE["width"], "depth": SHAPE["depth"], "ranks": 2}
@@ -326,7 +326,7 @@ def bytes_by_step(ways, width, depth, units, batch):
 
 # %%
 sending = (*WAYS, *OF_TORCH)
-sent = labkit.steps.together(bytes_by_step, sending, value="S", n=2, link=LINK, ways=sending, units=16, **SHAPE)
+sent = labkit.steps.together(bytes_by_step, sending, value="S", n=2, link=LINK, on="cpu", ways=sending, units=16, **SHAPE)
 traffic = labkit.experiment("SH-2", sent)
 
 # %%
@@ -384,9 +384,9 @@ def times_by_units(counts, width, depth, batch, times):
 # %%
 UNITS = (1, 4, 16, 64)
 unit_spots = {**{named(units): units for units in UNITS}, "plain": 1}
-unit_kinds = {label: "plain, one message" if label == "plain" else "ZeRO-3" for label in unit_spots}
+unit_kinds = {label: "plain, one all-reduce" if label == "plain" else "ZeRO-3" for label in unit_spots}
 by_units = {"counts": UNITS, "width": 64, "depth": 64, "batch": 4, "times": labkit.rounds()}
-timed = labkit.steps.together(times_by_units, unit_spots, n=2, seconds=15, series=unit_kinds, link=LINK, **by_units)
+timed = labkit.steps.together(times_by_units, unit_spots, n=2, seconds=15, series=unit_kinds, link=LINK, on="cpu", **by_units)
 unit_times = labkit.experiment("SH-3", timed)
 
 # %%
@@ -444,8 +444,8 @@ print(f"your model has {my_numbers['millions']} million parameters, and you may 
 # %% [markdown]
 # ## Accumulation: when are gradients sent?
 #
-# With *gradient accumulation* a step adds the gradients of several micro-batches. DDP sends after each backward pass,
-# unless it runs under `no_sync`: then only the last one sends. Below are four micro-batches of one rank under
+# With *gradient accumulation* a step adds the gradients of several micro-batches. DDP sends during every backward pass,
+# except under `no_sync`: if all passes but the last run under it, only the last one sends. Below are four micro-batches of one rank under
 # PyTorch's profiler, without and with `no_sync`; buckets have the size of four layers.
 
 # %%
@@ -472,7 +472,7 @@ def accumulating(width, depth, batch, micro_batches):
 def timeline_of(kind):
     if not labkit.is_measured_here():
         return "optional: `timeline_of(\"with no_sync\")` and `timeline_of(\"without no_sync\")` show it"
-    spans = labkit.ranks(accumulating, n=2, width=256, depth=12, batch=256, micro_batches=4).values[0][kind]
+    spans = labkit.ranks(accumulating, n=2, on="cpu", width=256, depth=12, batch=256, micro_batches=4).values[0][kind]
     return labkit.timeline(spans, f"Four micro-batches {kind}, on rank 0")
 
 

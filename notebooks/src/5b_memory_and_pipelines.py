@@ -13,7 +13,7 @@
 # "The article" below is Tim Dettmers,
 # [How to Parallelize Deep Learning on GPUs Part 2/2: Model Parallelism](https://timdettmers.com/2014/11/09/model-parallelism-deep-learning/)
 # (2014).
-# Notebook 5a helps, but you can begin here.
+# You need notebook 1, and what Adam keeps for a parameter (two moments). Notebook 5a helps, but you can begin here.
 #
 # About 60 minutes; the sections after the summary are optional: the first tells GPipe, 1F1B, interleaved and
 # zero-bubble schedules apart, by what they wait for and what they keep.
@@ -180,7 +180,8 @@ def zero_counts(**shape):
 
 
 # %% [markdown]
-# **Predict:** if you add up all kinds, what percentage of the plain step's memory remains with checkpointing ("recompute")?
+# **Predict:** if you add up all counted kinds, what percentage of the plain step's memory remains with checkpointing
+# ("recompute")? A fifth kind is counted that your ledger leaves out: *temporaries*, such as the gradients of activations.
 
 # %%
 def stacks(*names):
@@ -203,9 +204,9 @@ def at_the_peak(points):
 await filled.report(at_the_peak, needs=both_written)
 
 # %% [markdown]
-# **Explain:** which bar would you shorten first, and by which of the three ways? The kinds do not all peak at the
-# same moment, so the true peak is lower than the bar: what has been freed when the last gradient arrives?
-# And what does each way cost: time, or bytes that are sent?
+# **Explain:** which bar would you shorten first, and by which of the three ways? But for the four micro-batches, the
+# kinds do not all peak at the same moment, so the true peak is lower than the bar: what has been freed when the last
+# gradient arrives? And what does each way cost: time, or bytes that are sent?
 # (CERN's GAN, with 9 GB a worker, runs on a 2g.10gb and not on a 1g.5gb.)
 
 # %% [markdown]

@@ -41,7 +41,7 @@ labkit.card(place)
 # 4. takes a step of SGD with momentum, on its own copy of the parameters.
 #
 # At step 30 the cluster was restarted from its last checkpoint, and goes on to step 60. Since the restart one worker
-# does one thing otherwise. Nothing crashes.
+# does one thing differently. Nothing crashes.
 #
 # A worker sits at a *place*, which has the shard and the link to the next place. (The cluster is in
 # `labkit.exercises.cluster??`.)
@@ -49,7 +49,7 @@ labkit.card(place)
 # %% [markdown]
 # ## WL-1: which clock betrays a slow worker?
 #
-# A cluster whose culprit is known: **worker 5** is throttled and computes four times as long. Drawn for each worker are a
+# A cluster whose culprit is known: **worker 5** is throttled, and computes for three to four times as long. Drawn for each worker are a
 # whole step by the clock on the wall, its own computing (the CPU time of its thread: eight workers share this
 # machine's cores), and how long it waits for a step's first message. On a GPU, CUDA events would time the computing.
 #
@@ -114,7 +114,7 @@ print(outlier_verdict)
 # ## Exercise 2: who disagrees
 #
 # Checksums are equal or not; there is no distance. After a step all workers should have the same parameters, to the last bit. Return, by
-# layer, the one worker whose checksum is another than that on which **all others agree**; leave out every other layer.
+# layer, the one worker whose checksum differs from the one on which **all others agree**; leave out every other layer.
 
 # %%
 def disagreeing(rows):
@@ -166,6 +166,7 @@ cluster
 
 # %%
 # <solution>
+# The shortest way, for tests: it accuses after one finding. You look for a second one first.
 if (worker := stands_out(cluster.measure("times")["own computing, ms"])) is not None:
     print(cluster.accuse(worker, "throttled card"))
 elif (worker := stands_out(cluster.measure("waits")["handing a message over, ms"])) is not None:

@@ -644,8 +644,8 @@ CHECKS: dict[str, Check] = {
                 "worker 5 computes no longer than the others",
             ),
             Premise(
-                values_in("waiting for the first message of worker 5 over the others'", high=0.75),
-                "the others do not wait for worker 5",
+                values_in("waiting for the first message of worker 6 over the others'", 2.0),
+                "worker 6 does not wait for worker 5",
             ),
         ),
     ),

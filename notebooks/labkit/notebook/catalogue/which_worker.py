@@ -8,19 +8,23 @@ from labkit.evidence.relations import Data
 from labkit.notebook.catalogue import reading
 from labkit.panel.experiment import Experiment, Look, Points
 
-SLOW, COMPUTING, WAITING = "worker 5", "own computing", "waiting for the first message"
+SLOW, NEXT = "worker 5", "worker 6"  # which waits for what the slow one sends
+COMPUTING, WAITING = "own computing", "waiting for the first message"
 FAULTY, REPAIRED = "with the fault", "repaired"
 
 
 def slow_over_others(points: Points) -> Data:
-    """What the throttled worker's step, computing and waiting are over the others' median."""
+    """What the slow worker's step and computing, and its neighbour's waiting, are over the others'.
+
+    The others are the median of the six that are neither.
+    """
     facts = {point.label: reading.facts(point) for point in points}
     series = {}
-    for name in ("step", COMPUTING, WAITING):
-        healthy = [values[name] for label, values in facts.items() if label != SLOW]
-        typical = statistics.median(healthy)
-        ratio = facts[SLOW][name] / typical if typical else 1.0  # nobody waits, nobody less
-        series[f"{name} of {SLOW} over the others'"] = [ratio]
+    for name, label in (("step", SLOW), (COMPUTING, SLOW), (WAITING, NEXT)):
+        others = [values[name] for worker, values in facts.items() if worker not in (SLOW, NEXT)]
+        typical = statistics.median(others)
+        ratio = facts[label][name] / typical if typical else 1.0  # nobody waits, nobody more
+        series[f"{name} of {label} over the others'"] = [ratio]
     return series
 
 
@@ -38,7 +42,8 @@ EXPERIMENTS = (
     Experiment(
         key="WL-1",
         title="A step of each worker by the clock; worker 5 is throttled",
-        question="Worker 5 computes four times as long. How many times worker 0's is its step?",
+        question="Worker 5 computes for three to four times as long. How many times worker 0's is "
+        "its step?",
         x_label="worker",
         y_label="ms of a step (median)",
         unit="x",
