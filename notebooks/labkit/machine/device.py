@@ -135,17 +135,18 @@ def link_of(tier: Tier, ranks: int) -> str:
 
 
 def child_environment(
-    choices: Sequence[str], rank: int, ranks: int, budget: CpuBudget
+    choices: Sequence[str], rank: int, ranks: int, budget: CpuBudget, *, on_cpu: bool = False
 ) -> dict[str, str]:
     """The additions to a child's environment: its device and its threads.
 
-    With fewer devices than ranks the ranks are CPU processes, and say so: several ranks on one
+    A single rank without a choice has this process's own device, unless it is to use the CPU. With
+    fewer devices than ranks the ranks are CPU processes, and say so: several ranks on one
     device must be asked for, by naming it several times, and are never a silent substitute.
     """
     added = thread_environment(ranks, budget)
     if ranks <= len(choices):
         return added | {"CUDA_VISIBLE_DEVICES": choices[rank]}
-    if ranks > 1:
+    if on_cpu or ranks > 1:
         return added | {"CUDA_VISIBLE_DEVICES": "", "LABKIT_CPU_RANKS": "1"}
     return added
 

@@ -115,7 +115,10 @@ async def assign_devices(
     if share_device and choices:
         choices = tuple(choices[rank % len(choices)] for rank in range(count))
     budget = device.cpu_budget()
-    added = [device.child_environment(choices, rank, count, budget) for rank in range(count)]
+    added = [
+        device.child_environment(choices, rank, count, budget, on_cpu=on_cpu)
+        for rank in range(count)
+    ]
     return added, backend
 
 

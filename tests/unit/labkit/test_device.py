@@ -116,12 +116,17 @@ async def test_ranks_that_may_share_go_around_the_devices(
     assert chosen_backend == backend
 
 
-async def test_ranks_on_the_cpu_take_no_device_and_borrow_none(monkeypatch):
-    """Where the server holds as many slices as there are ranks, and where its course lends some."""
+@pytest.mark.parametrize("ranks", [1, 2])
+async def test_ranks_on_the_cpu_take_no_device_and_borrow_none(ranks, monkeypatch):
+    """Where the server holds as many slices as there are ranks, and where its course lends some.
+
+    A single one does not inherit the slice either, and says that it was sent to the CPU.
+    """
     monkeypatch.setenv("MIGLAB_SLICES", "MIG-a,MIG-b")
     monkeypatch.setitem(place._PLACE, "here", holding(Tier.CPU))
-    added, backend = await place.assign_devices(2, on_cpu=True)
-    assert [env["CUDA_VISIBLE_DEVICES"] for env in added] == ["", ""]
+    added, backend = await place.assign_devices(ranks, on_cpu=True)
+    assert [env["CUDA_VISIBLE_DEVICES"] for env in added] == [""] * ranks
+    assert {env["LABKIT_CPU_RANKS"] for env in added} == {"1"}
     assert backend == "gloo"
     lending = {"MIGLAB_BORROW": '["1g.5gb", "2x1g.5gb"]'}
     assert shape_to_borrow("cpu", lending, ranks=2) is None
