@@ -8,7 +8,7 @@ from pydantic import Field
 
 from miglab_api.base import COUNT_MAX, Age, Count, ExpectedState, ReasonText, WireModel
 from miglab_api.gpus import SliceView
-from miglab_api.line import Line
+from miglab_api.line import LeaseEnd, Line
 from miglab_api.staff import StaffMessage
 from miglab_api.tickets import Purpose, TicketView
 
@@ -130,24 +130,6 @@ class RequestedLease(WireModel):
 
     ticket: TicketView
     taken_lease: LeaseView | None = None
-
-
-class LeaseEnd(WireModel):
-    """A lease that is over, as its student is told afterwards.
-
-    Attributes:
-        ended_at: when its slices were free again, seconds since the epoch.
-        reason: why, in words.
-        is_given_back: whether its student had asked for that.
-        purpose: what it was for.
-    """
-
-    shape: str
-    server: str
-    ended_at: float
-    reason: str
-    is_given_back: bool
-    purpose: Purpose
 
 
 class LeaseEnds(WireModel):

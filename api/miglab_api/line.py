@@ -9,7 +9,10 @@ second tab nor follows a browser's clock.
 from enum import StrEnum
 
 from miglab_api.base import WireModel
-from miglab_api.tickets import WaitEstimate
+from miglab_api.tickets import Purpose, WaitEstimate
+
+LAST_END_S = 12 * 3600.0
+"""For how long after its end a lease is told to whoever stands nowhere."""
 
 
 class StandingState(StrEnum):
@@ -91,13 +94,34 @@ class Standing(WireModel):
     acts: tuple[LineAct, ...] = ()
 
 
+class LeaseEnd(WireModel):
+    """A lease that is over, as its student is told afterwards.
+
+    Attributes:
+        ended_at: when its slices were free again, seconds since the epoch.
+        reason: why, in words.
+        is_given_back: whether its student had asked for that.
+        purpose: what it was for.
+    """
+
+    shape: str
+    server: str
+    ended_at: float
+    reason: str
+    is_given_back: bool
+    purpose: Purpose
+
+
 class Line(WireModel):
     """Where one person stands; without standings they hold nothing and wait for nothing.
 
     Attributes:
         now: the moment of the service at which this was true, seconds since the epoch.
         standings: one for each server, what needs an answer first.
+        last_end: the server's lease that ended last, within `LAST_END_S`, for a person without
+            standings; None where a service keeps no such record.
     """
 
     now: float
     standings: tuple[Standing, ...] = ()
+    last_end: LeaseEnd | None = None

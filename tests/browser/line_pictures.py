@@ -1,9 +1,9 @@
 """The line from one real run: what each place says in each state, and how soon it says it.
 
 ``python -m tests.browser.line_pictures FOLDER`` starts a lab with one simulated GPU, leads students
-through the states of the line and through what can be wrong with their connection, and writes a
-picture of each place, and the tables of docs/reference/line.md; a part's name after it, as
-``connection``, for that one alone.
+through the states of the line and through what can be wrong with their connection, and writes the
+tables of docs/reference/line.md, a picture of each place in each state, and one sheet of what each
+place's line looks like; a part's name after it, as ``connection``, for that one alone.
 """
 
 import re
@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +29,24 @@ SHAPES = ("7g.40gb", "3g.20gb", "1g.5gb", "cpu")
 SHAPE = "7g.40gb"
 WINDOW: dict[str, Any] = {"viewport": {"width": 1280, "height": 700}, "locale": "en-GB"}
 START, WAITING, HOME, POOL, LAB = (
-    "start page", "waiting page", "hub home", "pool page", "JupyterLab",
+    "spawn page", "waiting page", "hub home", "pool page", "JupyterLab",
 )  # fmt: skip
 PLACES = (START, WAITING, HOME, POOL, LAB)
 PATHS = {START: "hub/spawn", HOME: "hub/home", POOL: "services/pool/"}
+CUTS = {
+    START: "#miglab-news, .miglab-cards",
+    WAITING: "#miglab-line",
+    HOME: "#miglab-line",
+    POOL: "#line",
+    LAB: ".miglab-card, .miglab-status",
+}
+"""What of a place the sheet shows."""
+SHEET = """<!doctype html><style>
+body { margin: 16px; font: 14px sans-serif; }
+table { border-collapse: collapse; }
+th, td { border: 1px solid #ccc; padding: 8px; text-align: left; vertical-align: top; }
+img { display: block; max-width: 300px; margin-bottom: 4px; }
+</style><table>"""
 STREAMS = re.compile(r"/progress\b|/live$")
 WATCH = re.compile(r"/miglab/api/watch")
 OFFLINE_S = 60
@@ -75,7 +90,7 @@ class Person:
         self.context.close()
 
     def sign_in(self) -> None:
-        """Past the login form, to the start page."""
+        """Past the login form, to the spawn page."""
         self.tabs[START] = self.context.new_page()
         sign_in(self.tabs[START], self.lab, self.name)
 
@@ -87,7 +102,7 @@ class Person:
         return at
 
     def ask(self, shape: str, place: str) -> float:
-        """Choose a shape on the start page, whose tab then is this place; return when."""
+        """Choose a shape on the spawn page, whose tab then is this place; return when."""
         page = self.tabs[place] = self.tabs.pop(START)
         at = time.time()
         start(page, shape)
@@ -100,13 +115,28 @@ class Person:
         return f"{shown(heard)} ({1000 * max(0.0, heard.at - since):,.0f} ms)"
 
     def picture(self, place: str, row: str) -> None:
-        """Keep a picture of a place."""
-        self.tabs[place].screenshot(path=self.folder / f"{row}-{place}.png".replace(" ", "-"))
+        """Keep a picture of a place, and one of its line alone, for the sheet."""
+        page, name = self.tabs[place], f"{row}-{place}".replace(" ", "-")
+        page.screenshot(path=self.folder / f"{name}.png")
+        for number, part in enumerate(page.locator(CUTS[place]).filter(visible=True).all()):
+            part.screenshot(path=self.folder / f"cut-{name}-{number}.png")
 
 
 def shown(heard: Heard) -> str:
     """The line of a place, and what it says of the connection."""
     return " · ".join(text for text in (heard.line, heard.notice) if text)
+
+
+def shapes_offered(page: Page) -> str:
+    """The shapes of the spawn page with what is free of each; and that it shows no line."""
+    cards = page.locator(".miglab-card")
+    cards.first.wait_for()
+    texts = [
+        f"{card.locator('input').input_value()}: {card.locator('.miglab-now').inner_text()}"
+        for card in cards.all()
+    ]
+    line = "its line is shown" if page.locator(".line-title").is_visible() else "no line"
+    return f"{'; '.join(texts)}; {line}"
 
 
 class States:
@@ -161,7 +191,7 @@ class States:
     def not_asked(self, ada: Person) -> None:
         """Signed in, and no more; JupyterLab is that of a server without a GPU."""
         row = "not asked"
-        self.table.put(row, START, "the shapes, and what is free; the line is not shown")
+        self.table.put(row, START, shapes_offered(ada.tabs[START]))
         ada.picture(START, row)
         self.note_opened(row, ada, HOME, POOL)
         since = ada.ask("cpu", LAB)
@@ -214,8 +244,9 @@ class States:
         self.note("released", ada, since, lines)
         since = ada.open(START)
         self.note("released", ada, since, {START: "You released"})
-        cy.recorder.first(cy.tabs[WAITING], since, line=f"{SHAPE}, guaranteed until")
-        self.table.put("holds, guaranteed", WAITING, "JupyterLab opens by itself")
+        opened = cy.recorder.first(cy.tabs[WAITING], since, line=f"{SHAPE}, guaranteed until")
+        text = f"leads to JupyterLab: {shown(opened)} ({1000 * (opened.at - since):,.0f} ms)"
+        self.table.put("holds, guaranteed", WAITING, text)
 
 
 # -- with other connections ------------------------------------------------------------------------
@@ -326,6 +357,21 @@ class Connections(States):
             self.table.put(row, place, text)
 
 
+def sheet(table: Table, folder: Path) -> str:
+    """The page of what each place's line looks like in each state; a text where it has none."""
+
+    def cell(row: str, place: str) -> str:
+        cuts = sorted(folder.glob(f"cut-{row}-{place}-*.png".replace(" ", "-")))
+        text = table.rows[row].get(place, "")
+        return "".join(f'<img src="{cut.name}">' for cut in cuts) or escape(text)
+
+    rows = [
+        f"<tr><th>{row}" + "".join(f"<td>{cell(row, place)}" for place in PLACES)
+        for row in table.rows
+    ]
+    return SHEET + "<tr><th>" + "".join(f"<th>{place}" for place in PLACES) + "".join(rows)
+
+
 PARTS = {"state": States, "connection": Connections}
 
 
@@ -334,6 +380,10 @@ def write(folder: Path, title: str) -> None:
     with temporary_lab(docker=False, shapes=SHAPES) as lab, sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGS)
         table = PARTS[title](chromium, lab, folder).tell()
+        page = chromium.new_page(viewport={"width": 1700, "height": 900})
+        (folder / f"{title}.html").write_text(sheet(table, folder))
+        page.goto((folder / f"{title}.html").resolve().as_uri())
+        page.screenshot(path=folder / f"{title}.png", full_page=True)
     (folder / f"{title}.md").write_text(table.markdown(title) + "\n")
 
 

@@ -2,9 +2,10 @@
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Locator, Page, expect
@@ -18,6 +19,8 @@ GOES_BACK = re.compile("goes back|released|reclaimed")  # a warning, and what ca
 KERNEL_MS = 180_000  # a kernel, torch and the widgets start; on a busy machine that takes a while
 SCREENSHOTS = os.environ.get("MIGLAB_SCREENSHOTS")  # a folder: the pictures of the docs go there
 
+VIOLATIONS = {"resultTypes": ["violations"]}
+
 
 def picture(page: Page, name: str) -> None:
     """Keep a screenshot for the docs, when asked to."""
@@ -25,16 +28,25 @@ def picture(page: Page, name: str) -> None:
         page.screenshot(path=Path(SCREENSHOTS) / f"{name}.png", full_page=False)
 
 
-def serious_problems(page: Page, within: str | None = None) -> list[str]:
-    """What axe calls serious or critical, one line each."""
-    options = {"resultTypes": ["violations"]}
-    results = Axe().run(page, context=within, options=options)
+def problems(page: Page, within: str | None = None, impacts: Collection[str] = ()) -> list[str]:
+    """What axe finds, one line each; of these impacts only, if any are named."""
+    results = Axe().run(page, context=within, options=VIOLATIONS)
+    return violations_in_words(results.response, impacts)
+
+
+def violations_in_words(response: Mapping[str, Any], impacts: Collection[str]) -> list[str]:
+    """The violations of axe's answer, one line each; of these impacts only, if any are named."""
     return [
         f"{violation['id']}: {violation['help']}: "
-        f"{[node['html'][:120] for node in violation['nodes']]}"
-        for violation in results.response["violations"]
-        if violation["impact"] in ("serious", "critical")
+        f"{[node['html'][:160] for node in violation['nodes'][:3]]}"
+        for violation in response["violations"]
+        if not impacts or violation["impact"] in impacts
     ]
+
+
+def serious_problems(page: Page, within: str | None = None) -> list[str]:
+    """What axe calls serious or critical, one line each."""
+    return problems(page, within, ("serious", "critical"))
 
 
 def sign_in(page: Page, lab: TemporaryLab, name: str) -> None:

@@ -10,6 +10,7 @@ import pytest
 import uvicorn
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Page
+from tests.browser.people import VIOLATIONS, violations_in_words
 from tests.pool_settings import changed
 from tests.unit.pool.applications.conftest import LAB
 from tests.unit.pool.applications.fakes import ACCESS, BOOK, PREFIX, SECRET, FakeTokens
@@ -81,14 +82,9 @@ async def focused(page: Page) -> str:
 
 
 async def problems(page: Page, *impacts: str) -> list[str]:
-    """What axe finds, one line each; of these impacts only, if any are named."""
-    results = await Axe().run(page, options={"resultTypes": ["violations"]})
-    return [
-        f"{violation['id']}: {violation['help']}: "
-        f"{[node['html'][:160] for node in violation['nodes'][:3]]}"
-        for violation in results.response["violations"]
-        if not impacts or violation["impact"] in impacts
-    ]
+    """What axe finds, as `people.problems` has it."""
+    results = await Axe().run(page, options=VIOLATIONS)
+    return violations_in_words(results.response, impacts)
 
 
 async def is_cut_off(page: Page, width: int, height: int = 900) -> bool:

@@ -32,6 +32,9 @@ def one(selector: str) -> str:
     return f"document.querySelector({selector!r})"
 
 
+STATUS = one(".miglab-status")
+
+
 def named(text: str, within: str = "document") -> str:
     """The button, or the item of a menu, that says exactly this."""
     kinds = "'button, .lm-MenuBar-item'"
@@ -46,8 +49,17 @@ def field(label: str) -> str:
     return f"{row}?.querySelector('input')"
 
 
+def line(text: str, part: str = "title") -> str:
+    """Whether the line says this, on a page of hub or pool."""
+    begins = f"element => element.textContent.startsWith({text!r})"
+    return f"[...document.querySelectorAll('.line-{part}')].some({begins})"
+
+
 def test_a_walk_in_firefox(lab: TemporaryLab, tmp_path: Path) -> None:
-    """A full GPU, the waiting page, JupyterLab when somebody leaves, a measurement, the end."""
+    """A full GPU, the line on each page, work on CPU meanwhile, the offer, a measurement, the end.
+
+    Afterwards the hub's home says what became of the slice.
+    """
     early = [served(lab, f"early{n}", "1g.5gb") for n in range(7)]
     try:
         with Firefox(tmp_path) as firefox:
@@ -71,11 +83,19 @@ def walk(firefox: Firefox, lab: TemporaryLab, holder: Student) -> None:
     firefox.click(one("[name=shape][value='1g.5gb']"))
     firefox.seen(f"{one(submit)}.textContent.startsWith('Join the queue')")
     firefox.click(one(submit))
-    is_first = "heading => heading.textContent.startsWith('1st of 1 in line')"
-    firefox.seen(f"[...document.querySelectorAll('h1, h2')].some({is_first})")
+    firefox.seen("location.pathname.startsWith('/hub/spawn-pending')")
+    firefox.seen(line("1st of 1 in line"))
+    for path in ("hub/home", "services/pool/"):
+        firefox.go_to(f"{lab.settings.public_url}{path}")
+        firefox.seen(line("1st of 1 in line"))
+    firefox.go_to(f"{lab.settings.public_url}hub/spawn/fox")
+    firefox.click(named("Start on CPU now"))
+    firefox.seen("location.pathname.startsWith('/user/fox/lab')")
+    firefox.seen(f"{STATUS}?.textContent.includes('1st in line')")
     holder.leave()
     holder.close()
-    firefox.seen("location.pathname.startsWith('/user/fox/lab')")
+    firefox.click(named("Save all and restart with it"))
+    firefox.seen(f"{STATUS}?.textContent.startsWith('1g.5gb, guaranteed until')")
 
     opens = "button => button.textContent.includes('1. Your slice')"
     firefox.click(f"[...document.querySelectorAll('.miglab-start button')].find({opens})")
@@ -95,8 +115,10 @@ def walk(firefox: Firefox, lab: TemporaryLab, holder: Student) -> None:
     firefox.click(named("Run", PANEL))
     firefox.seen(f"({PANEL}).querySelector('[role=status]').textContent.includes('Done:')")
 
-    firefox.click(one(".miglab-status"))
+    firefox.click(STATUS)
     firefox.click(named("Release…"))
     firefox.click(named("Save all and release"))
     wait_for(lambda: "fox" not in lab.leases(), "the slice to be given back")
     firefox.seen("document.body.textContent.includes('You released your GPU slice')")
+    firefox.go_to(f"{lab.settings.public_url}hub/home")
+    firefox.seen(line("You released 1g.5gb at", "detail"))

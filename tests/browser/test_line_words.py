@@ -140,11 +140,13 @@ async def page(browser: Browser) -> AsyncIterator[Page]:
     await context.close()
 
 
-async def said(page: Page, standing: dict[str, Any] | None) -> dict[str, Any]:
-    """What the component makes of a standing at `NOW`."""
-    script = """async ([standing, now]) =>
-      (await import('/line.js')).inWords(standing ?? undefined, now)"""
-    words: dict[str, Any] = await page.evaluate(script, [standing, NOW])
+async def said(
+    page: Page, standing: dict[str, Any] | None, last_end: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """What the component makes of a standing at `NOW`, and of what was held last."""
+    script = """async ([standing, now, lastEnd]) =>
+      (await import('/line.js')).inWords(standing ?? undefined, now, undefined, lastEnd)"""
+    words: dict[str, Any] = await page.evaluate(script, [standing, NOW, last_end])
     return words
 
 
@@ -156,6 +158,22 @@ async def test_the_words_of_each_state(page: Page) -> None:
         assert words["sentence"] == sentence
         assert words["time"] == TIMES.get(state, "")
     assert (await said(page, None))["sentence"] == "You hold no slice, and wait for none."
+
+
+@pytest.mark.parametrize(
+    ("is_given_back", "detail"),
+    [
+        (True, "You released 1g.5gb at 08:00."),
+        (False, "1g.5gb went back to the pool at 08:00: Nothing ran for 40 min."),
+    ],
+)
+async def test_who_holds_nothing_reads_what_became_of_their_slice(
+    page: Page, is_given_back: bool, detail: str
+) -> None:
+    """The reason is for those who did not give it back themselves."""
+    end = {"shape": "1g.5gb", "ended_at": NOW, "reason": "Nothing ran for 40 min."}
+    words = await said(page, None, {**end, "is_given_back": is_given_back})
+    assert words["sentence"] == f"You hold no slice, and wait for none. {detail}"
 
 
 async def test_each_act_has_a_label_and_each_state_a_short_form(page: Page) -> None:

@@ -16,13 +16,13 @@ from fastapi import APIRouter, Depends, FastAPI, Query, Request
 
 from miglab_api.leases import (
     ExtendRequest,
-    LeaseEnd,
     LeaseEnds,
     LeaseView,
     ReleaseRequest,
     ServerStatus,
     Signals,
 )
+from miglab_api.line import LeaseEnd
 from miglab_api.roster import NoticeRead, ProgressReport
 from miglab_api.scopes import LEASE_SCOPE
 from miglab_api.staff import StaffMessage

@@ -17,9 +17,9 @@ from miglab_api.leases import (
     RequestedLease,
     ServerStatus,
 )
-from miglab_api.line import Line
+from miglab_api.line import LAST_END_S, Line
 from miglab_api.offers import ShapeOffer
-from miglab_api.tickets import TicketRequest, TicketState, TicketView
+from miglab_api.tickets import Purpose, TicketRequest, TicketState, TicketView
 from miglab_pool.http.access.dependencies import (
     RUNNER,
     MayExtend,
@@ -189,11 +189,20 @@ async def line(
     if not principal.is_spawner:  # whatever name or id is asked for
         if not principal.is_user(principal.name):
             raise DeniedError(403, "forbidden", "Only people stand in line.")
-        return await runner.query_view(lambda pool: pool.tickets.line(principal.name))
+        return await _line_of(runner, principal.name)
     if user is None:
         raise DeniedError(422, "no-user", "Say whose line this is.")
-    name = await runner.name_of(user_id, user) if user_id else user
-    return await runner.query_view(lambda pool: pool.tickets.line(name))
+    return await _line_of(runner, await runner.name_of(user_id, user) if user_id else user)
+
+
+async def _line_of(runner: RunnerOf[LeasesPool], user: str) -> Line:
+    """Where a user stands; for one who stands nowhere, what they held last."""
+    line = await runner.query_view(lambda pool: pool.tickets.line(user))
+    if line.standings:
+        return line
+    ends = await runner.decide(lambda pool: pool.leases.ends_since(user, line.now - LAST_END_S))
+    of_servers = [end for end in ends if end.purpose is Purpose.SERVER]
+    return Line(now=line.now, last_end=of_servers[-1] if of_servers else None)
 
 
 @router.get("/tickets/{ticket_id}/alternatives")

@@ -21,11 +21,11 @@ from miglab_api.holders import BadHolder, check_holder
 from miglab_api.leases import (
     ENDED_STATES,
     Fence,
-    LeaseEnd,
     LeaseState,
     LeaseView,
     WarningKind,
 )
+from miglab_api.line import LeaseEnd
 from miglab_api.tickets import TicketState
 from miglab_api.wording import duration
 from miglab_pool.leases import views as pool_views

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from miglab_api.gpus import GpuView, PoolSnapshot, ReservedSlot, SliceState, SliceView
-from miglab_api.leases import LeaseEnd, LeaseState, LeaseView, LeaseWarning, WarningKind
+from miglab_api.leases import LeaseState, LeaseView, LeaseWarning, WarningKind
+from miglab_api.line import LeaseEnd
 from miglab_api.staff import is_holder
 from miglab_api.tickets import Purpose, TicketState, TicketView
 from miglab_pool.ledger.rows import LeaseRow, SliceRow, TicketRow

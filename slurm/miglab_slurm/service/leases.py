@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from miglab_api.leases import LeaseEnd, LeaseState, LeaseView, LeaseWarning, WarningKind
+from miglab_api.leases import LeaseState, LeaseView, LeaseWarning, WarningKind
+from miglab_api.line import LeaseEnd
 from miglab_api.staff import is_holder
 from miglab_pool.leases.views import ActivitySpan, LeaseCase
 from miglab_pool.refused import Refused

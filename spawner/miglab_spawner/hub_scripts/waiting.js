@@ -17,7 +17,8 @@ const find = (id) => document.getElementById(`miglab-${id}`);
 const start = window.miglabStart;
 let wait = null; // the last wait that the hub told of; null while it does not wait
 let hasWaited = false;
-let ahead; // the files that are fetched ahead, a promise; once for all
+let filesAhead; // the names of JupyterLab's files that are still to be fetched
+let isFetching = false;
 let position = null;
 
 function setText(element, text) {
@@ -52,26 +53,29 @@ async function press({ currentTarget: { dataset } }) {
   await choose(dataset.shape).catch((error) => (find("error").textContent = error.message));
 }
 
-// JupyterLab's files, one after the other while nothing else is asked; what is left once it is the student's turn,
-// their own server sends.
+// JupyterLab's files, one after the other while the start waits; what is left once it is the student's turn, their
+// own server sends, or the next wait if the start waits again.
 async function fetchAhead() {
+  if (isFetching || !document.createElement("link").relList.supports("prefetch")) return;
   const { folder, names } = JSON.parse(find("ahead").textContent);
-  if (!document.createElement("link").relList.supports("prefetch")) return;
-  for (const name of names) {
-    if (wait === null) return;
-    const link = Object.assign(document.createElement("link"), { rel: "prefetch", as: "script", href: folder + name });
+  filesAhead ??= names;
+  isFetching = true;
+  while (wait !== null && filesAhead.length) {
+    const link = Object.assign(document.createElement("link"), { rel: "prefetch", as: "script", href: folder + filesAhead.shift() });
     const end = new Promise((resolve) => (link.onload = link.onerror = resolve));
     document.head.append(link);
     await end;
   }
-  document.body.classList.add("miglab-is-fetched");
+  isFetching = false;
+  document.body.classList.toggle("miglab-is-fetched", !filesAhead.length);
 }
 
 // -- what is shown --------------------------------------------------------------------------------------
 
 function strip(standing) {
-  find("strip").hidden = !standing?.position;
-  if (!standing?.position) return;
+  const isQueue = Boolean(standing?.position) && standing.waiting > 1; // who waits alone needs no picture of it
+  find("strip").hidden = !isQueue;
+  if (!isQueue) return;
   const from = Math.max(0, standing.position - MOST_DRAWN + 2);
   const numbers = Array.from({ length: Math.min(standing.waiting - from, MOST_DRAWN) }, (_, place) => from + place + 1);
   const kind = (number) => (number === standing.position ? "own" : number > standing.position ? "behind" : "");
@@ -157,7 +161,7 @@ const line = showLine({
   onDraw: showStanding,
   hear: async (answer) => {
     wait = answer;
-    if (wait) ahead ??= fetchAhead();
+    if (wait) fetchAhead();
     showWays();
     return wait?.line ?? question(lineUrl);
   },

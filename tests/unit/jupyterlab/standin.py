@@ -12,7 +12,6 @@ from tests.unit.pool.applications import fakes
 from miglab_api.base import Refusal
 from miglab_api.leases import (
     ExtendRequest,
-    LeaseEnd,
     LeaseEnds,
     LeaseState,
     LeaseView,
@@ -22,6 +21,7 @@ from miglab_api.leases import (
     Signals,
     WarningKind,
 )
+from miglab_api.line import LeaseEnd
 from miglab_api.roster import NoticeRead, ProgressReport
 from miglab_api.staff import StaffMessage
 from miglab_api.standings import line_of_server

@@ -15,7 +15,7 @@ from tornado.testing import bind_unused_port
 from tornado.websocket import WebSocketClientConnection, websocket_connect
 
 from miglab_api.base import Refusal
-from miglab_api.leases import LeaseEnd
+from miglab_api.line import LeaseEnd
 from miglab_api.tickets import Purpose, TicketState
 from miglab_jupyterlab.app import ACTIONS, LAST_LOOK
 

@@ -85,7 +85,7 @@ class Absence:
 
         Args:
             since: when they last looked.
-            lease_ends: the `miglab_api.leases.LeaseEnd` of each lease that ended.
+            lease_ends: the `miglab_api.line.LeaseEnd` of each lease that ended.
             measured: the experiments that were measured, each with ``experiment`` and ``at``.
         """
         runs = [run for run in self._runs if run.ended_at > since]

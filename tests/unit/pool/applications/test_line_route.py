@@ -1,7 +1,11 @@
 """The line over HTTP: everybody has their own, and a server that of its own."""
 
+from typing import Any
+
 import httpx
 from tests.unit.pool.conftest import World
+
+from miglab_api.line import LAST_END_S
 
 from .conftest import as_
 from .fakes import SECRET
@@ -31,3 +35,27 @@ async def test_a_server_sees_its_own(student: httpx.AsyncClient) -> None:
     status = (await student.get("/api/server", headers=as_("alice-lab2"))).json()
     (place,) = status["line"]["standings"]
     assert (place["server"], place["lease"], place["state"]) == ("lab2", 3, "holding")
+
+
+async def test_who_holds_nothing_is_told_what_they_held_last(
+    client: httpx.AsyncClient, world: World
+) -> None:
+    """For half a day, with the reason, and not while they hold or wait for anything."""
+
+    async def last_end() -> dict[str, Any] | None:
+        line = (await client.get("/api/line?user=zoe", headers=as_(SECRET))).json()
+        end: dict[str, Any] | None = line["last_end"]
+        return end
+
+    assert await last_end() is None
+    lease = world.run("zoe", "1g.5gb")
+    assert await last_end() is None
+    world.end(lease)
+    end = await last_end()
+    assert end is not None
+    assert (end["shape"], end["ended_at"], bool(end["reason"])) == ("1g.5gb", world.at, True)
+    world.ask("zoe", "1g.5gb")
+    assert await last_end() is None
+    world.pool.tickets.end_outside("zoe", "", set())
+    world.pass_time(LAST_END_S)
+    assert await last_end() is None

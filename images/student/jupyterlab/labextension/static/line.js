@@ -99,6 +99,12 @@ const WORDS = {
   }),
 };
 
+// Who gave it back knows why; who did not reads the reason.
+function ended({ shape, ended_at, is_given_back, reason }, trans) {
+  if (is_given_back) return trans.__("You released %1 at %2.", shape, clock(ended_at));
+  return trans.__("%1 went back to the pool at %2: %3", shape, clock(ended_at), reason);
+}
+
 /**
  * What a standing says: `title`, `detail`, `time` ("held for 4:31", or empty), `share` of the time that is
  * left (null where nothing runs out), `sentence` for a screen reader, which does not count seconds, and
@@ -106,11 +112,13 @@ const WORDS = {
  *
  * @param standing of `Line.standings`; undefined for a person who neither holds nor waits.
  * @param now the service's moment, as `moment` gives it.
+ * @param lastEnd `Line.last_end`: what that person held last; null or undefined if nothing.
  */
-export function inWords(standing, now, trans = plain) {
+export function inWords(standing, now, trans = plain, lastEnd = null) {
   if (!standing) {
     const title = trans.__("You hold no slice, and wait for none");
-    return { title, detail: "", time: "", share: null, sentence: `${title}.`, isUrgent: false };
+    const detail = lastEnd ? ended(lastEnd, trans) : "";
+    return { title, detail, time: "", share: null, sentence: `${title}. ${detail}`.trim(), isUrgent: false };
   }
   const { state, since, until } = standing;
   const { title, detail, inTime } = WORDS[state](standing, now, trans);
@@ -405,7 +413,10 @@ export function drawLine(root, { acts = {}, links = {}, show = () => true, signI
     }
     const sentences = standings.map((standing, number) => {
       const emptyTitle = standing ? "" : nothing();
-      const texts = { ...inWords(standing, time.now(), trans), ...(emptyTitle && { title: emptyTitle, sentence: `${emptyTitle}.` }) };
+      const texts = {
+        ...inWords(standing, time.now(), trans, line.last_end),
+        ...(emptyTitle && { title: emptyTitle, detail: "", sentence: `${emptyTitle}.` }),
+      };
       fill(list.children[number], texts);
       return texts.sentence;
     });
