@@ -28,6 +28,7 @@ from miglab_bench.harness.temporary import TemporaryLab, temporary_lab
 SHAPES = ("7g.40gb", "3g.20gb", "1g.5gb", "cpu")
 SHAPE = "7g.40gb"
 WINDOW: dict[str, Any] = {"viewport": {"width": 1280, "height": 700}, "locale": "en-GB"}
+NARROW: Any = {"width": 640, "height": 700}  # so that the sheet can be read
 START, WAITING, HOME, POOL, LAB = (
     "spawn page", "waiting page", "hub home", "pool page", "JupyterLab",
 )  # fmt: skip
@@ -118,8 +119,10 @@ class Person:
         """Keep a picture of a place, and one of its line alone, for the sheet."""
         page, name = self.tabs[place], f"{row}-{place}".replace(" ", "-")
         page.screenshot(path=self.folder / f"{name}.png")
+        page.set_viewport_size(NARROW)
         for number, part in enumerate(page.locator(CUTS[place]).filter(visible=True).all()):
             part.screenshot(path=self.folder / f"cut-{name}-{number}.png")
+        page.set_viewport_size(WINDOW["viewport"])
 
 
 def shown(heard: Heard) -> str:
@@ -242,9 +245,8 @@ class States:
         turn = "your turn|is held for your server|Your server is starting|You hold"
         self.table.put("offered", WAITING, cy.says(WAITING, since, turn, "offered"))
         self.note("released", ada, since, lines)
-        since = ada.open(START)
-        self.note("released", ada, since, {START: "You released"})
         opened = cy.recorder.first(cy.tabs[WAITING], since, line=f"{SHAPE}, guaranteed until")
+        self.note("released", ada, ada.open(START), {START: "You released"})
         text = f"leads to JupyterLab: {shown(opened)} ({1000 * (opened.at - since):,.0f} ms)"
         self.table.put("holds, guaranteed", WAITING, text)
 
@@ -300,15 +302,21 @@ class Connections(States):
         eli = people[LAB]
         opened = {place: eli.open(place) for place in (HOME, POOL)}
         opened |= {WAITING: self.reload(people, WAITING), LAB: self.reload(people, LAB)}
-        for place in KINDS:
-            people[place].recorder.first(people[place].tabs[place], opened[place], line="in line")
         first, second = sorted(self.lab.tickets().values(), key=lambda ticket: ticket.position or 0)
+
+        def line(place: str, of_first: str, of_second: str) -> str:
+            position = of_first if people[place].name == first.user else of_second
+            return f"{position} (of 2 )?in line"
+
+        for place in KINDS:
+            person = people[place]
+            person.recorder.first(person.tabs[place], opened[place], line=line(place, "1st", "2nd"))
         since = time.time()
         self.lab.ask(f"/api/tickets/{second.id}/next", {"reason": "Their talk is today."})
         for place in KINDS:
-            position = "2nd" if people[place].name == first.user else "1st"
-            line = f"{position} (of 2 )?in line"
-            self.table.put(row, place, people[place].says(place, since, line, row))
+            self.table.put(
+                row, place, people[place].says(place, since, line(place, "2nd", "1st"), row)
+            )
         self.lab.ask(f"/api/tickets/{second.id}/next", {}, "DELETE")
         for person in persons:
             person.context.unroute_all()

@@ -1,6 +1,8 @@
 """What the line says: each state in one table, by a clock that runs one way, and in silence."""
 
+import itertools
 import json
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -10,6 +12,8 @@ from playwright.async_api import Browser, Page, Route
 
 from miglab_api import WEB
 from miglab_api.line import LineAct, StandingState
+from miglab_api.tickets import WaitEstimate
+from miglab_api.wording import estimated_wait
 
 from .served import MARKS
 
@@ -33,7 +37,7 @@ TABLE = [
     (
         "waiting",
         {"position": 1, "waiting": 1, "estimate": LONGEST},
-        "1st of 1 in line for 1g.5gb. At most 4 h, likely sooner.",
+        "1st of 1 in line for 1g.5gb. At most 3 h 50 min, likely sooner.",
     ),
     (
         "waiting",
@@ -160,6 +164,20 @@ async def test_the_words_of_each_state(page: Page) -> None:
     assert (await said(page, None))["sentence"] == "You hold no slice, and wait for none."
 
 
+@pytest.mark.parametrize("is_longest", [False, True])
+async def test_a_wait_reads_the_same_wherever_it_is_written(page: Page, is_longest: bool) -> None:
+    """The spawn page and the command line have it from Python, with units in full."""
+    ranges = itertools.pairwise((0.0, 40, 200, 590, 700, 3_500, 9_000, 15_000, 80_000))
+    for low_s, high_s in ranges:
+        estimate = WaitEstimate(
+            low_s=low_s, likely_s=high_s, high_s=high_s, basis="", is_longest=is_longest
+        )
+        script = "async (wait) => (await import('/line.js')).expected(wait)"
+        in_short: str = await page.evaluate(script, estimate.model_dump())
+        in_full = re.sub(" h$| h(?=[, ])", " hour", re.sub(r" min\b", " minute", in_short))
+        assert in_full == re.sub(r"(hour|minute)s", r"\1", estimated_wait(estimate))
+
+
 @pytest.mark.parametrize(
     ("is_given_back", "detail"),
     [
@@ -184,7 +202,7 @@ async def test_each_act_has_a_label_and_each_state_a_short_form(page: Page) -> N
     script = "async ([standing, now]) => (await import('/line.js')).inShort(standing, now)"
     for state, fields, _ in TABLE:
         short = await page.evaluate(script, [{**BLANK, "state": state, **fields}, NOW])
-        assert short and "undefined" not in short and len(short) < 45
+        assert short and "undefined" not in short and len(short) < 50
     for state, fields, short in SHORT:
         standing = {**BLANK, "state": state, **fields}
         assert await page.evaluate(script, [standing, NOW]) == short

@@ -18,19 +18,26 @@ export function countdown(seconds, trans = plain) {
   return trans.__("%1 h %2 min", Math.floor(left_s / HOUR_S), Math.floor((left_s % HOUR_S) / MINUTE_S));
 }
 
-/** "about 10–25 min": rounded outwards, so that it still holds. */
+/** "about 10–25 min": rounded outwards, so that it still holds; as `wording.estimated_wait` has it in full words. */
 export function expected({ low_s, high_s, is_late, is_longest }, trans = plain) {
+  if (is_longest) return trans.__("at most %1, likely sooner", inTens(high_s, trans));
+  if (high_s < MINUTE_S) return trans.__("less than a minute");
   const inHours = high_s > 90 * MINUTE_S;
   const unit_s = inHours ? HOUR_S : MINUTE_S;
-  const step = inHours ? 0.5 : high_s > 10 * MINUTE_S ? 5 : 1;
+  const step = inHours ? (high_s > 4 * HOUR_S ? 1 : 0.5) : high_s > 10 * MINUTE_S ? 5 : 1;
   const lowest = Math.floor(low_s / unit_s / step) * step;
   const highest = Math.ceil(high_s / unit_s / step) * step;
-  if (high_s < MINUTE_S) return trans.__("less than a minute");
   const range = lowest === 0 || lowest === highest ? `${highest}` : `${lowest}–${highest}`;
   const length = inHours ? trans.__("%1 h", range) : trans.__("%1 min", range);
-  if (is_longest) return trans.__("at most %1, likely sooner", length);
   const phrase = lowest === 0 ? trans.__("at most %1", length) : trans.__("about %1", length);
   return is_late ? trans.__("%1, longer than first estimated", phrase) : phrase;
+}
+
+/** "3 h 50 min": the next ten minutes. */
+function inTens(seconds, trans) {
+  const minutes = Math.ceil(seconds / MINUTE_S / 10) * 10;
+  const parts = [[Math.floor(minutes / 60), "%1 h"], [minutes % 60, "%1 min"]];
+  return parts.filter(([count]) => count).map(([count, text]) => trans.__(text, count)).join(" ");
 }
 
 /** "1st", "2nd", "13th". */

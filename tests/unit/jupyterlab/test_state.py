@@ -172,13 +172,13 @@ def _after(times: int) -> KnownStatus:
         ),
         (status_with(None), 5),
         (status_with(None, before=status_with(lease_view())), 60),
-        (waits(TicketState.WAITING), 15),
+        (waits(TicketState.WAITING), 5),
         (waits(TicketState.OFFERED), 5),
         (waits(TicketState.EXPIRED), 15),
     ],
 )
 def test_how_soon_the_pool_is_asked_again(state: KnownStatus, pause: Any):
-    """Ever later while it is silent, soon while warned whether it answers or not."""
+    """Ever later while it is silent; soon while warned or in front, whether it answers or not."""
     assert pause_s(state, 15, 5, 60) == pause
 
 
@@ -224,12 +224,13 @@ def test_a_long_lease_is_thinned_and_keeps_its_beginning():
     ("ticket", "pause"),
     [
         (ticket_view(position=None), 1.0),
-        (ticket_view(position=2), 15.0),
+        (ticket_view(position=3), 5.0),
+        (ticket_view(position=4), 15.0),
         (ticket_view(position=None, message="Over your quota."), 15.0),
     ],
 )
-def test_a_slice_that_is_being_made_is_looked_at_every_second(ticket: Any, pause: float):
-    """It is there in seconds; in the queue, and behind a limit, nothing is that quick."""
+def test_what_comes_soon_is_looked_at_often(ticket: Any, pause: float):
+    """A slice that is made is there in seconds; those in front may be offered one at any moment."""
     status = ServerStatus(ticket=ticket).model_dump(mode="json")
     waiting = KnownStatus("cpu").with_answer_at(NOW, 100.0).with_status(status)
     assert pause_s(waiting, 15.0, 5.0, 60.0) == pause

@@ -21,6 +21,7 @@ TICKET_STATES = {  # others: over
     "taken": "offered",
 }
 MOST_DOUBLINGS = 20  # of a pause: a pool that is away for a week makes no number too large
+SOON = 3  # the first in line, to whom the next slices are offered
 PREPARED_S = 1.0  # between two looks while a slice is being made
 FIRST_LOOKS = 12  # on Slurm, whoever tells of leases looks every few seconds: a new one comes late
 NO_LEASE = "This server holds no GPU slice."
@@ -78,6 +79,12 @@ class KnownStatus:
     def is_offered(self) -> bool:
         """Whether a slice is there for this server, to be restarted with."""
         return self.ticket is not None and _ticket_state(self.ticket) == "offered"
+
+    @property
+    def is_next(self) -> bool:
+        """Whether an offer may come at any moment: this server is among the first in line."""
+        position = (self.ticket or {}).get("position")
+        return position is not None and position <= SOON
 
     @property
     def is_prepared(self) -> bool:
@@ -261,13 +268,14 @@ def pause_s(status: KnownStatus, usual_s: float, warned_s: float, longest_s: flo
         status: what the server knows now.
         usual_s: the usual pause.
         warned_s: the pause while something is about to happen, whether the pool answers or not: a
-            warning, by which tabs save in time, an offer that lapses, or a lease that is not seen
-            yet.
+            warning, by which tabs save in time, an offer that lapses or is due next, or a lease
+            that is not seen yet.
         longest_s: where the doubling ends while the pool is silent; also once the lease is gone.
     """
     if status.is_prepared:
         return min(PREPARED_S, usual_s)
-    if status.is_warned or status.is_offered or status.server_status.get("borrowing"):
+    is_urgent = status.is_warned or status.is_offered or status.is_next
+    if is_urgent or status.server_status.get("borrowing"):
         return warned_s
     if status.is_gone:
         return longest_s
