@@ -217,7 +217,7 @@ class Panel:
     def _before_it_is_measured(self, plot: Plot) -> Plot:
         """An empty plot; its axis has numbers if the one that is predicted has its place there."""
         span = span_of(self.experiment.unit)
-        if self.experiment.height((), span[1]) is None:
+        if plot.is_binary or self.experiment.height((), span[1]) is None:
             return replace(plot, series=())
         return replace(plot, series=(), range_before=span, log_y=span[0] > 0)
 

@@ -156,6 +156,9 @@ class _Drawing:
         return {"data": {"values": values}, "mark": mark, "encoding": common | encoding}
 
     def _value_axis(self) -> dict[str, Any]:
+        if not (self.shown or self.plot.range_before or self.plot.prediction is not None):
+            axis: dict[str, Any] = {"title": textwrap.wrap(self.plot.y_label, 44), **NO_NUMBERS}
+            return number_axis("value", (self.low, self.high), axis, log=self.plot.log_y)
         if self.plot.is_binary:
             powers = range(math.ceil(math.log2(self.low)), math.floor(math.log2(self.high)) + 1)
             names = [f"2{str(power).translate(SUPERSCRIPT)}" for power in powers]
@@ -164,8 +167,6 @@ class _Drawing:
         ticks = log_ticks(self.low, self.high) if self.plot.log_y else []
         axis = {"title": textwrap.wrap(self.plot.y_label, 44), "tickCount": 5, "labelOverlap": True}
         axis |= named_ticks(ticks, [number(tick) for tick in ticks])
-        if not self.shown and self.plot.range_before is None:
-            axis |= NO_NUMBERS
         return number_axis("value", (self.low, self.high), axis, log=self.plot.log_y)
 
     def _place_axis(self) -> dict[str, Any]:

@@ -258,16 +258,28 @@ def test_what_others_measured_is_shown_beside_ones_own_after_a_prediction(tmp_pa
         assert name not in series_drawn(widgets)
 
 
-@pytest.mark.parametrize(("key", "has_numbers"), [("KN-1", True), ("WL-2", False), ("T-4", False)])
+@pytest.mark.parametrize(
+    ("key", "predicted", "has_numbers", "is_drawn"),
+    [
+        ("KN-1", None, True, False),
+        ("KN-1", 50.0, True, True),
+        ("WL-2", 50.0, False, False),
+        ("T-4", None, False, False),
+        ("MX-7", None, False, False),
+        ("MX-7", 2.0**20, True, True),
+    ],
+)
 def test_an_empty_axis_has_numbers_only_if_the_predicted_one_belongs_there(
-    key, has_numbers, tmp_path
+    key, predicted, has_numbers, is_drawn, tmp_path
 ):
-    """A ratio has no place on an axis of bits or GFLOP/s before its base is measured."""
-    panel = Panel(EXPERIMENTS[key], tmp_path)
-    (plot,) = panel.plots(predicted=50.0 if panel.experiment.unit else None)
+    """A ratio has no place on an axis of bits or GFLOP/s before its base is measured.
+
+    Powers of two are those around the predicted one.
+    """
+    (plot,) = Panel(EXPERIMENTS[key], tmp_path).plots(predicted)
     (frame, *prediction) = spec(plot)["layer"]
     assert frame["encoding"]["y"]["axis"].get("labels", True) is has_numbers
-    assert bool(prediction) is has_numbers
+    assert bool(prediction) is is_drawn
 
 
 def test_the_next_step_is_open_and_its_button_is_the_strong_one(tmp_path):
