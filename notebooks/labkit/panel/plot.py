@@ -255,9 +255,7 @@ def _marks_of_value(
 def _categories(experiment: Experiment, series: tuple[Series, ...]) -> tuple[str, ...]:
     """The labels of the points measured so far; before the first, the labels of the steps."""
     marks = [mark for s in series if s.kind is not SeriesKind.CURVE for mark in s.marks]
-    return tuple(dict.fromkeys(mark.label for mark in marks)) or tuple(
-        step.label for step in experiment.steps
-    )
+    return tuple(dict.fromkeys(labelled.label for labelled in marks or experiment.steps))
 
 
 def _title_of(experiment: Experiment, evidence: Evidence) -> str:

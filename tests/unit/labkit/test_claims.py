@@ -282,6 +282,15 @@ def test_an_empty_axis_has_numbers_only_if_the_predicted_one_belongs_there(
     assert bool(prediction) is is_drawn
 
 
+def test_an_empty_plot_has_a_row_for_each_label(tmp_path):
+    """Steps of several series have the same labels: twice in the axis, they cut the plot short."""
+    labels = ("plain", "ZeRO-3")
+    measured_steps = tuple(computed_step(label, 0.0, float) for label in labels * 2)
+    experiment = replace(EXPERIMENTS["SH-1"], steps=measured_steps)
+    (plot,) = Panel(experiment, tmp_path).plots()
+    assert plot.categories == labels
+
+
 def test_the_next_step_is_open_and_its_button_is_the_strong_one(tmp_path):
     """Predict, then measure, then explain; what is said first is one sentence.
 
