@@ -17,6 +17,7 @@ import numpy as np
 
 from labkit.evidence import evidence as store
 from labkit.evidence.evidence import Evidence
+from labkit.notebook.catalogue import EXPERIMENTS
 from labkit.records import Measurement
 from labkit_grading.submissions import Item, Submission
 
@@ -166,9 +167,19 @@ def backward_times(evidence: Evidence) -> Iterator[str]:
         yield f"it ended {-ran_s:.0f} s before it began"
     elif any(not started <= date <= ended for date in dates):
         yield "a record of it was not made while it ran"
-    sampled_s = sum(sum(record.samples_s) * record.inner for record in _records(evidence))
+    sampled_s = _least_duration_s(evidence)
     if ran_s >= 0 and sampled_s > ran_s + CLOCK_S:
         yield f"its samples alone took {sampled_s:.0f} s, and the whole run {ran_s:.0f} s"
+
+
+def _least_duration_s(evidence: Evidence) -> float:
+    """How long a run lasts at the least: its samples one after another, or the longest of them."""
+    experiment = EXPERIMENTS.get(evidence.experiment)
+    if experiment is not None and experiment.are_samples_concurrent:
+        return max(
+            (max(record.samples_s, default=0.0) for record in _records(evidence)), default=0.0
+        )
+    return sum(sum(record.samples_s) * record.inner for record in _records(evidence))
 
 
 def _records(evidence: Evidence) -> Iterator[Measurement]:

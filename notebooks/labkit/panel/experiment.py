@@ -112,6 +112,7 @@ class Experiment:
             None names the points themselves.
         curves: lines without points, by name: a bound, an ideal, a trace.
         ends: of the value axis, where what matters would be flat beside the other points.
+        are_samples_concurrent: whether several samples run at once, as requests that wait together.
     """
 
     key: str
@@ -128,6 +129,7 @@ class Experiment:
     curves: Callable[[Points], Curves] | None = None
     ends: Callable[[Points], tuple[float, float] | None] | None = None
     look: Look = PLAIN
+    are_samples_concurrent: bool = False
 
     @property
     def is_optional(self) -> bool:

@@ -196,6 +196,7 @@ EXPERIMENTS = (
             "99th percentile": wait_percentile(99),
         },
         look=Look.LOG_X | Look.LOG_Y | Look.OPTIONAL,
+        are_samples_concurrent=True,
     ),
     Experiment(
         key="MIG-2",
