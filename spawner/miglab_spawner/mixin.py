@@ -35,6 +35,7 @@ from miglab_spawner.backends import (
     RefusedByBackend,
 )
 from miglab_spawner.choices import ChoiceMixin
+from miglab_spawner.listening import host_and_port, wait_until_listening
 from miglab_spawner.pages import reading, waiting
 from miglab_spawner.pages.spawn_page import SpawnChoice, is_borrow, is_cpu, needs_slice
 from miglab_spawner.people import user_id_of
@@ -50,6 +51,7 @@ TOKEN_LACKS_SCOPE = (
 STATE_KEY = "miglab"
 PAUSE_S = 0.5
 CHOICES_A_MINUTE = 10  # of a running server
+LISTENS_WITHIN_S = 5.0  # then JupyterHub alone asks a new server for its first answer
 
 Answer = TypeVar("Answer")
 
@@ -130,7 +132,8 @@ class MIGSpawnerMixin(ChoiceMixin):
 
     @default("start_timeout")
     def _derived_start_timeout(self) -> int:
-        return int(self.longest_wait_s + self.create_timeout_s + self.patience_s) + 1
+        waits_s = self.longest_wait_s + self.create_timeout_s + self.patience_s
+        return int(waits_s + LISTENS_WITHIN_S) + 1
 
     @default("server_token_scopes")
     def _default_token_scopes(self) -> TokenScopes:
@@ -201,6 +204,8 @@ class MIGSpawnerMixin(ChoiceMixin):
             raise self._not_started(message, "create-timeout", 503) from None
         self._news = ""
         self._report(waiting.ANSWERING, "Your server is starting; waiting for its first answer.")
+        if place := host_and_port(address):
+            await wait_until_listening(*place, LISTENS_WITHIN_S)  # JupyterHub then asks it
         return address
 
     def _require_token_scope(self) -> None:
