@@ -173,12 +173,13 @@ def backward_times(evidence: Evidence) -> Iterator[str]:
 
 
 def _least_duration_s(evidence: Evidence) -> float:
-    """How long a run lasts at the least: its samples one after another, or the longest of them."""
+    """How long a run lasts at the least: all samples, one after another.
+
+    Of samples that run at once, the longest of each record counts.
+    """
     experiment = EXPERIMENTS.get(evidence.experiment)
     if experiment is not None and experiment.are_samples_concurrent:
-        return max(
-            (max(record.samples_s, default=0.0) for record in _records(evidence)), default=0.0
-        )
+        return sum(max(record.samples_s, default=0.0) for record in _records(evidence))
     return sum(sum(record.samples_s) * record.inner for record in _records(evidence))
 
 

@@ -132,8 +132,7 @@ class MIGSpawnerMixin(ChoiceMixin):
 
     @default("start_timeout")
     def _derived_start_timeout(self) -> int:
-        waits_s = self.longest_wait_s + self.create_timeout_s + self.patience_s
-        return int(waits_s + LISTENS_WITHIN_S) + 1
+        return int(self.longest_wait_s + self.create_timeout_s + self.patience_s) + 1
 
     @default("server_token_scopes")
     def _default_token_scopes(self) -> TokenScopes:
@@ -181,6 +180,7 @@ class MIGSpawnerMixin(ChoiceMixin):
         return None if event is None else {"progress": event.pct, "message": event.message}
 
     async def _start(self) -> Any:
+        ends_at = asyncio.get_running_loop().time() + self.start_timeout - 1.0
         self._wait = None
         choice = await self._resolve_choice()
         self._shape, self._course = choice.shape, choice.course
@@ -204,9 +204,30 @@ class MIGSpawnerMixin(ChoiceMixin):
             raise self._not_started(message, "create-timeout", 503) from None
         self._news = ""
         self._report(waiting.ANSWERING, "Your server is starting; waiting for its first answer.")
-        if place := host_and_port(address):
-            await wait_until_listening(*place, LISTENS_WITHIN_S)  # JupyterHub then asks it
+        await self._until_it_listens(address, ends_at)
         return address
+
+    async def _until_it_listens(self, address: Any, ends_at: float) -> None:
+        """Wait until the server listens or has ended; after a while, JupyterHub alone asks it.
+
+        Saves before what JupyterHub saves after ``start()``: a hub that ends meanwhile finds the
+        server again.
+
+        Args:
+            address: what the base's ``start()`` returned.
+            ends_at: when ``start()`` has to return, by the loop's clock.
+        """
+        place = host_and_port(address)
+        if place is None or self.orm_spawner is None or self.server is None:
+            return
+        self.server.ip, self.server.port = place
+        self.orm_spawner.state = self.get_state()
+        self.user.db.commit()
+        now = asyncio.get_running_loop().time
+        ends_at = min(ends_at, now() + LISTENS_WITHIN_S)
+        while (left_s := ends_at - now()) > 0 and await super().poll() is None:
+            if await wait_until_listening(*place, min(left_s, 1.0)):
+                return
 
     def _require_token_scope(self) -> None:
         """Refuse a server whose token cannot report activity.

@@ -10,13 +10,14 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import Browser, Page, Route, WebSocketRoute, sync_playwright
+from playwright.sync_api import Error as PlaywrightError
 from tests.browser.conftest import ARGS, CHROMIUM
 from tests.browser.people import sign_in, start
 from tests.browser.recorder import Heard, Recorder
@@ -121,7 +122,8 @@ class Person:
         page.screenshot(path=self.folder / f"{name}.png")
         page.set_viewport_size(NARROW)
         for number, part in enumerate(page.locator(CUTS[place]).filter(visible=True).all()):
-            part.screenshot(path=self.folder / f"cut-{name}-{number}.png")
+            with suppress(PlaywrightError):  # the page has just led elsewhere
+                part.screenshot(path=self.folder / f"cut-{name}-{number}.png", timeout=2000)
         page.set_viewport_size(WINDOW["viewport"])
 
 
@@ -398,5 +400,7 @@ def write(folder: Path, title: str) -> None:
 if __name__ == "__main__":
     target = Path(sys.argv[1])
     target.mkdir(parents=True, exist_ok=True)
+    for cut in target.glob("cut-*.png"):  # of an earlier run
+        cut.unlink()
     for part in sys.argv[2:] or PARTS:
         write(target, part)

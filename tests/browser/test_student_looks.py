@@ -16,6 +16,12 @@ pytestmark = [pytest.mark.browser, pytest.mark.long]
 
 SHAPES = ("7g.40gb", "3g.20gb", "cpu")
 PHONE, ZOOMED, LAPTOP, PROJECTOR = 390, 640, 1280, 1920  # 640: 1,280 at 200 % zoom
+SCROLLS_SIDEWAYS = """(selector) => {
+  let element = document.querySelector(selector);
+  while (element && element.scrollWidth <= element.clientWidth) element = element.parentElement;
+  return Boolean(element);
+}"""
+"""Whether a part of a page, or what it lies in, is wider than it shows."""
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +51,7 @@ def faults(page: Page, name: str, theme: str, within: str | None = None) -> list
     faults_found = []
     for width in (PHONE, ZOOMED, LAPTOP, PROJECTOR):
         page.set_viewport_size({"width": width, "height": 900})
-        if page.evaluate("document.documentElement.scrollWidth") > width:
+        if page.evaluate(SCROLLS_SIDEWAYS, within or "html"):
             faults_found.append(f"{name} at {width} is cut off")
         if width in (PHONE, LAPTOP):
             faults_found += [f"{name} at {width}: {problem}" for problem in problems(page, within)]

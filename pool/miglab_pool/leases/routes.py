@@ -200,9 +200,9 @@ async def _line_of(runner: RunnerOf[LeasesPool], user: str) -> Line:
     line = await runner.query_view(lambda pool: pool.tickets.line(user))
     if line.standings:
         return line
-    ends = await runner.decide(lambda pool: pool.leases.ends_since(user, line.now - LAST_END_S))
-    of_servers = [end for end in ends if end.purpose is Purpose.SERVER]
-    return Line(now=line.now, last_end=of_servers[-1] if of_servers else None)
+    since = line.now - LAST_END_S
+    ends = await runner.decide(lambda pool: pool.leases.ends_since(user, since, Purpose.SERVER))
+    return Line(now=line.now, last_end=ends[-1] if ends else None)
 
 
 @router.get("/tickets/{ticket_id}/alternatives")

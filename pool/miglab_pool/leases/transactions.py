@@ -26,7 +26,7 @@ from miglab_api.leases import (
     WarningKind,
 )
 from miglab_api.line import LeaseEnd
-from miglab_api.tickets import TicketState
+from miglab_api.tickets import Purpose, TicketState
 from miglab_api.wording import duration
 from miglab_pool.leases import views as pool_views
 from miglab_pool.leases.views import ActivitySpan, LeaseCase, remaining_slice_hours_s
@@ -72,11 +72,24 @@ class Leases(Subject):
         return pool_views.full_lease_view(view, rows[-1]) if rows else None
 
     @locked
-    def ends_since(self, user: str, since: float) -> tuple[LeaseEnd, ...]:
-        """Return the latest leases of a user that have ended since then, the oldest first."""
+    def ends_since(
+        self, user: str, since: float, purpose: Purpose | None = None
+    ) -> tuple[LeaseEnd, ...]:
+        """Return the latest leases of a user that have ended since then, the oldest first.
+
+        Those that nobody ever held, such as an offer that lapsed, are none.
+
+        Args:
+            user: whose leases.
+            since: seconds since the epoch.
+            purpose: what they were for; None for all.
+        """
         columns = tables.TABLES[LeaseRow.kind].c
-        is_over = columns.state.in_(ENDED_STATES) & (columns.ended_at > since)
-        rows = self.store.ledger.rows(LeaseRow, (columns.user == user) & is_over)
+        is_asked = (columns.user == user) & columns.attached_at.is_not(None)
+        is_asked &= columns.state.in_(ENDED_STATES) & (columns.ended_at > since)
+        if purpose is not None:
+            is_asked &= columns.purpose == purpose
+        rows = self.store.ledger.rows(LeaseRow, is_asked)
         in_order = sorted(rows, key=lambda row: row.ended_at or 0.0)
         return tuple(map(pool_views.lease_end, in_order[-MOST_ENDS:]))
 

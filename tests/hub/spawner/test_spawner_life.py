@@ -1,8 +1,12 @@
 """A server's life with a slice: asked for, waited for, attached, started, given back."""
 
 import asyncio
+import json
+import os
 import re
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -12,6 +16,8 @@ import pytest
 
 from miglab_api.holders import Liveness, probe_process, process_holder
 from miglab_api.leases import LeaseState
+from miglab_spawner import mixin
+from miglab_spawner.listening import wait_until_listening
 
 from .lab import PoolLab
 
@@ -41,6 +47,26 @@ async def test_a_students_server(hub: Hub, lab: PoolLab):
     await hub.stop("ada")
     await lab.until_empty()
     assert lab.pool.check_invariants() == []
+
+
+async def test_a_start_ends_once_the_server_listens(
+    hub: Hub, lab: PoolLab, monkeypatch: pytest.MonkeyPatch
+):
+    """While it waits, address and state are saved: a hub that ends then finds the server again."""
+    database = os.environ["JUPYTERHUB_TEST_DB_URL"].removeprefix("sqlite:///")
+    query = "SELECT port, state FROM spawners JOIN servers ON server_id = servers.id"
+    seen: list[tuple[bool, bool, bool]] = []
+
+    async def wait_and_look(host: str, port: int, within_s: float) -> bool:
+        with closing(sqlite3.connect(database)) as saved:
+            ((saved_port, state),) = saved.execute(query)
+        is_listening = await wait_until_listening(host, port, within_s)
+        seen.append((saved_port == port, json.loads(state)["pid"] > 0, is_listening))
+        return is_listening
+
+    monkeypatch.setattr(mixin, "wait_until_listening", wait_and_look)
+    await hub.start("ada", shape="1g.5gb")
+    assert seen[-1] == (True, True, True)
 
 
 async def test_a_server_that_is_not_made_in_time_gives_its_slice_back(hub: Hub, lab: PoolLab):

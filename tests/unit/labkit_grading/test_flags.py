@@ -148,6 +148,16 @@ def test_samples_that_took_longer_than_the_run_are_flagged():
     assert sentence == "its samples alone took 101 s, and the whole run 20 s"
 
 
+@pytest.mark.parametrize(("wait_s", "is_possible"), [(5.0, True), (50.0, False)])
+def test_requests_that_wait_at_once_may_add_up_to_more_than_the_run(wait_s, is_possible):
+    """Each batch of MIG-14 lasts at least as long as its longest wait."""
+    (point,) = honest_evidence().points
+    waits = replace(point, records=(record("a", wait_s, 0),))
+    assert list(backward_times(replace(honest_evidence(), points=(waits,)))) != []
+    served = replace(honest_evidence(), experiment="MIG-14", points=(waits,))
+    assert (list(backward_times(served)) == []) is is_possible
+
+
 def test_honest_runs_have_possible_times():
     """Every run of the gallery."""
     for file in GALLERY.glob("*/*.json"):

@@ -84,7 +84,7 @@ class KnownStatus:
     def is_next(self) -> bool:
         """Whether an offer may come at any moment: this server is among the first in line."""
         position = (self.ticket or {}).get("position")
-        return position is not None and position <= SOON
+        return position is not None and position <= SOON and not self.problem
 
     @property
     def is_prepared(self) -> bool:

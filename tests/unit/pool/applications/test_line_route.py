@@ -54,8 +54,21 @@ async def test_who_holds_nothing_is_told_what_they_held_last(
     end = await last_end()
     assert end is not None
     assert (end["shape"], end["ended_at"], bool(end["reason"])) == ("1g.5gb", world.at, True)
-    world.ask("zoe", "1g.5gb")
+    waiting_ticket = world.ask("zoe", "1g.5gb")
     assert await last_end() is None
-    world.pool.tickets.end_outside("zoe", "", set())
-    world.pass_time(LAST_END_S)
+    world.pool.tickets.cancel(waiting_ticket.id, "zoe")
+    assert await last_end() == end
+    world.pass_time(LAST_END_S - (world.at - end["ended_at"]) - 1.0)
+    assert await last_end() == end
+    world.pass_time(2.0)
     assert await last_end() is None
+
+
+async def test_what_nobody_held_is_not_told(client: httpx.AsyncClient, world: World) -> None:
+    """A slice that was granted, and left to the next student before a server had it."""
+    world.end(world.run("zoe", "1g.5gb"))
+    granted = world.grant("zoe", "2g.10gb")
+    world.pool.leases.release(granted.id, "zoe", "cancelled")
+    world.work()
+    line = (await client.get("/api/line?user=zoe", headers=as_(SECRET))).json()
+    assert (line["standings"], line["last_end"]["shape"]) == ([], "1g.5gb")

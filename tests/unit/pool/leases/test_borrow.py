@@ -10,6 +10,7 @@ from tests.unit.pool.conftest import SETTINGS, World
 from miglab_api.leases import LeaseState, WarningKind
 from miglab_api.offers import BORROW
 from miglab_api.tickets import Purpose, TicketState, borrower_of
+from miglab_pool.leases.transactions import MOST_ENDS
 from miglab_pool.queue.quotas import BORROW_OFFER_S
 from miglab_pool.reclaim.activity import Reading
 from miglab_pool.reclaim.policy import Decision, HardEnd, LeaseFacts, decide
@@ -53,6 +54,17 @@ def test_it_ends_by_its_time(make_world: Callable[..., World], quota_s: float | 
     world.work()
     assert world.holders.removed == [lease.holder]
     assert world.pool.leases.find(lease.id).state is LeaseState.RELEASED
+
+
+def test_what_was_borrowed_hides_no_server_of_which_one_asks(world: World) -> None:
+    """However many measurements have ended since."""
+    server_lease = world.run("ada")
+    world.end(server_lease)
+    for _ in range(MOST_ENDS):
+        world.end(world.borrow("ada"))
+    (end,) = world.pool.leases.ends_since("ada", 0.0, Purpose.SERVER)
+    assert end.shape == server_lease.shape
+    assert {end.purpose for end in world.pool.leases.ends_since("ada", 0.0)} == {Purpose.BORROW}
 
 
 def test_a_server_keeps_what_it_has(world: World) -> None:

@@ -33,11 +33,13 @@ export function expected({ low_s, high_s, is_late, is_longest }, trans = plain) 
   return is_late ? trans.__("%1, longer than first estimated", phrase) : phrase;
 }
 
-/** "3 h 50 min": the next ten minutes. */
+/** "3 h 50 min": up to the next ten minutes, in the two largest units. */
 function inTens(seconds, trans) {
-  const minutes = Math.ceil(seconds / MINUTE_S / 10) * 10;
-  const parts = [[Math.floor(minutes / 60), "%1 h"], [minutes % 60, "%1 min"]];
-  return parts.filter(([count]) => count).map(([count, text]) => trans.__(text, count)).join(" ");
+  const minutes = Math.max(1, Math.ceil(seconds / MINUTE_S / 10)) * 10;
+  const days = Math.floor(minutes / 1440);
+  const parts = [[days, days === 1 ? "%1 day" : "%1 days"], [Math.floor(minutes / 60) % 24, "%1 h"], [minutes % 60, "%1 min"]];
+  const shown = parts.filter(([count]) => count).slice(0, 2);
+  return shown.map(([count, text]) => trans.__(text, count)).join(" ");
 }
 
 /** "1st", "2nd", "13th". */
