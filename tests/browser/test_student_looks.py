@@ -17,11 +17,13 @@ pytestmark = [pytest.mark.browser, pytest.mark.long]
 SHAPES = ("7g.40gb", "3g.20gb", "cpu")
 PHONE, ZOOMED, LAPTOP, PROJECTOR = 390, 640, 1280, 1920  # 640: 1,280 at 200 % zoom
 SCROLLS_SIDEWAYS = """(selector) => {
-  let element = document.querySelector(selector);
-  while (element && element.scrollWidth <= element.clientWidth) element = element.parentElement;
-  return Boolean(element);
+  const part = document.querySelector(selector);
+  const scrolls = (element) => /auto|scroll/.test(getComputedStyle(element).overflowX);
+  let outer = part;
+  while (outer.parentElement && !scrolls(outer)) outer = outer.parentElement;
+  return [part, outer].some((element) => element.scrollWidth > element.clientWidth);
 }"""
-"""Whether a part of a page, or what it lies in, is wider than it shows."""
+"""Whether a part of a page, or what it scrolls in, is wider than it shows."""
 
 
 @pytest.fixture(scope="module")
