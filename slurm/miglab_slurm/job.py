@@ -21,6 +21,7 @@ from miglab_slurm.reader import SlurmReader, reader_of
 from miglab_slurm.records import SlurmJob, Tag
 from miglab_slurm.unix_accounts import NoAccountError, account_of
 from miglab_spawner.backends import BackendError
+from miglab_spawner.listening import is_listening, save_place
 from miglab_spawner.refusals import NotStarted
 
 LISTEN_PAUSE_S = 0.05
@@ -167,7 +168,7 @@ class JobSpawner(Spawner):
         self.port = report.port
         command = [*self.cmd, *self.get_args()]
         environment = self.get_env()
-        self._save(address, report.port)
+        save_place(self, address, report.port)
         self._answer = {"environment": environment, "command": command}
         self._ring()
         try:
@@ -270,14 +271,8 @@ class JobSpawner(Spawner):
             self._raise_if_over(picture)
 
     async def _until_listening(self, address: str, port: int) -> None:
-        while True:
-            try:
-                _, writer = await asyncio.open_connection(address, port)
-            except OSError:
-                await asyncio.sleep(LISTEN_PAUSE_S)
-            else:
-                writer.close()
-                return
+        while not await is_listening(address, port, ANSWERS_WITHIN_S):
+            await asyncio.sleep(LISTEN_PAUSE_S)
             self._raise_if_over(await self._patiently(self.reader.picture))
 
     def _raise_if_over(self, picture: ClusterPicture) -> None:
@@ -288,13 +283,6 @@ class JobSpawner(Spawner):
                 reason="job-ended",
                 status_code=500,
             )
-
-    def _save(self, address: str, port: int) -> None:
-        """Save now what JupyterHub saves after ``start()``: a hub that dies finds the server."""
-        if self.orm_spawner is not None and self.server is not None:
-            self.server.ip, self.server.port = address, port
-            self.orm_spawner.state = self.get_state()
-            self.user.db.commit()
 
     def _ring(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()

@@ -35,7 +35,7 @@ from miglab_spawner.backends import (
     RefusedByBackend,
 )
 from miglab_spawner.choices import ChoiceMixin
-from miglab_spawner.listening import host_and_port, wait_until_listening
+from miglab_spawner.listening import host_and_port, save_place, wait_until_listening
 from miglab_spawner.pages import reading, waiting
 from miglab_spawner.pages.spawn_page import SpawnChoice, is_borrow, is_cpu, needs_slice
 from miglab_spawner.people import user_id_of
@@ -210,19 +210,14 @@ class MIGSpawnerMixin(ChoiceMixin):
     async def _until_it_listens(self, address: Any, ends_at: float) -> None:
         """Wait until the server listens or has ended; after a while, JupyterHub alone asks it.
 
-        Saves before what JupyterHub saves after ``start()``: a hub that ends meanwhile finds the
-        server again.
-
         Args:
             address: what the base's ``start()`` returned.
             ends_at: when ``start()`` has to return, by the loop's clock.
         """
         place = host_and_port(address)
-        if place is None or self.orm_spawner is None or self.server is None:
+        if place is None:
             return
-        self.server.ip, self.server.port = place
-        self.orm_spawner.state = self.get_state()
-        self.user.db.commit()
+        save_place(self, *place)
         now = asyncio.get_running_loop().time
         ends_at = min(ends_at, now() + LISTENS_WITHIN_S)
         while (left_s := ends_at - now()) > 0 and await super().poll() is None:

@@ -19,6 +19,7 @@ GOES_BACK = re.compile("goes back|released|reclaimed")  # a warning, and what ca
 KERNEL_MS = 180_000  # a kernel, torch and the widgets start; on a busy machine that takes a while
 SCREENSHOTS = os.environ.get("MIGLAB_SCREENSHOTS")  # a folder: the pictures of the docs go there
 
+PHONE, ZOOMED, LAPTOP, PROJECTOR = 390, 640, 1280, 1920  # pixels; 640: 1,280 at 200 % zoom
 VIOLATIONS = {"resultTypes": ["violations"]}
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from playwright.async_api import expect
-from tests.browser.people import SCREENSHOTS
+from tests.browser.people import LAPTOP, PHONE, PROJECTOR, SCREENSHOTS, ZOOMED
 
 from miglab_api.reservations import ReservationRequest
 
@@ -18,7 +18,6 @@ PAGES = (
     "", "class?course=ml", "class?course=ml&names=no", "reservations?zone=UTC",
     "layouts", "log", "usage", "health",
 )  # fmt: skip
-PHONE, ZOOMED, LAPTOP, PROJECTOR = 390, 640, 1280, 1920  # 640: 1,280 at 200 % zoom
 PORTRAIT, LANDSCAPE = 680, 1009  # CSS pixels of A4 between margins of 1.5 cm
 TODAY = dt.datetime.now(dt.UTC).date()
 CLASSES = [

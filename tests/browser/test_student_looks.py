@@ -6,7 +6,17 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
-from tests.browser.people import SCREENSHOTS, problems, sign_in, start, status
+from tests.browser.people import (
+    LAPTOP,
+    PHONE,
+    PROJECTOR,
+    SCREENSHOTS,
+    ZOOMED,
+    problems,
+    sign_in,
+    start,
+    status,
+)
 
 from miglab_bench.harness.temporary import TemporaryLab, temporary_lab
 
@@ -15,7 +25,6 @@ from .conftest import PATIENCE_MS, Come
 pytestmark = [pytest.mark.browser, pytest.mark.long]
 
 SHAPES = ("7g.40gb", "3g.20gb", "cpu")
-PHONE, ZOOMED, LAPTOP, PROJECTOR = 390, 640, 1280, 1920  # 640: 1,280 at 200 % zoom
 SCROLLS_SIDEWAYS = """(selector) => {
   const part = document.querySelector(selector);
   const scrolls = (element) => /auto|scroll/.test(getComputedStyle(element).overflowX);

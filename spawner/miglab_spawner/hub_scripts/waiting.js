@@ -17,7 +17,7 @@ const find = (id) => document.getElementById(`miglab-${id}`);
 const start = window.miglabStart;
 let wait = null; // the last wait that the hub told of; null while it does not wait
 let hasWaited = false;
-let filesAhead; // the names of JupyterLab's files that are still to be fetched
+const filesAhead = JSON.parse(find("ahead").textContent); // of JupyterLab; names are those still to be fetched
 let isFetching = false;
 let position = null;
 
@@ -57,17 +57,16 @@ async function press({ currentTarget: { dataset } }) {
 // own server sends, or the next wait if the start waits again.
 async function fetchAhead() {
   if (isFetching || !document.createElement("link").relList.supports("prefetch")) return;
-  const { folder, names } = JSON.parse(find("ahead").textContent);
-  filesAhead ??= names;
+  const { folder, names } = filesAhead;
   isFetching = true;
-  while (wait !== null && filesAhead.length) {
-    const link = Object.assign(document.createElement("link"), { rel: "prefetch", as: "script", href: folder + filesAhead.shift() });
+  while (wait !== null && names.length) {
+    const link = Object.assign(document.createElement("link"), { rel: "prefetch", as: "script", href: folder + names.shift() });
     const end = new Promise((resolve) => (link.onload = link.onerror = resolve));
     document.head.append(link);
     await end;
   }
   isFetching = false;
-  document.body.classList.toggle("miglab-is-fetched", !filesAhead.length);
+  document.body.classList.toggle("miglab-is-fetched", !names.length);
 }
 
 // -- what is shown --------------------------------------------------------------------------------------

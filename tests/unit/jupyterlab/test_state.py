@@ -173,12 +173,13 @@ def _after(times: int) -> KnownStatus:
         (status_with(None), 5),
         (status_with(None, before=status_with(lease_view())), 60),
         (waits(TicketState.WAITING), 5),
+        (waits(TicketState.WAITING).with_problem("silent").with_problem("silent"), 30),
         (waits(TicketState.OFFERED), 5),
         (waits(TicketState.EXPIRED), 15),
     ],
 )
 def test_how_soon_the_pool_is_asked_again(state: KnownStatus, pause: Any):
-    """Ever later while it is silent; soon while warned or in front, whether it answers or not."""
+    """Ever later while it is silent, soon while warned whether it answers or not, and in front."""
     assert pause_s(state, 15, 5, 60) == pause
 
 

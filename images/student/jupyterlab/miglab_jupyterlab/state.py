@@ -268,8 +268,8 @@ def pause_s(status: KnownStatus, usual_s: float, warned_s: float, longest_s: flo
         status: what the server knows now.
         usual_s: the usual pause.
         warned_s: the pause while something is about to happen, whether the pool answers or not: a
-            warning, by which tabs save in time, an offer that lapses or is due next, or a lease
-            that is not seen yet.
+            warning, by which tabs save in time, an offer that lapses, or a lease that is not seen
+            yet; also while the pool answers, and an offer may come at any moment.
         longest_s: where the doubling ends while the pool is silent; also once the lease is gone.
     """
     if status.is_prepared:
